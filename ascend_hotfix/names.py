@@ -1,0 +1,276 @@
+"""Dot-anchored renaming of module, parameter and checkpoint names.
+
+A name is a run of segments joined by dots. Rules match whole segments only, so ``mlp.gate`` never
+matches ``mlp.gate_proj`` (vllm-ascend 0.16 to 0.29 does, by a bare ``startswith``). A :class:`Renamer`
+applies its rules in order, each at most once, and is idempotent by construction: a renaming whose
+result the same rules would move again does not happen. vLLM calls ``load_weights`` of a wrapper and
+then of the model inside it, so every rule meets names that it has already renamed.
+
+This module imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+__all__ = ["Exact", "Layers", "Prefix", "Regex", "Renamer", "Renaming", "Rule", "Segments", "Suffix", "matches"]
+
+WILDCARD = "*"
+ANY_DEPTH = "**"
+
+
+def _split(name: str) -> list[str]:
+    """Segments of a dotted name; the empty name has none."""
+    return name.split(".") if name else []
+
+
+def _match_run(pattern: list[str], segments: list[str], start: int) -> list[str] | None:
+    """What each ``*`` of *pattern* stands for where it matches at *start*, or None."""
+    if start < 0 or start + len(pattern) > len(segments):
+        return None
+    captured = []
+    for want, have in zip(pattern, segments[start:], strict=False):
+        if want == WILDCARD:
+            captured.append(have)
+        elif want != have:
+            return None
+    return captured
+
+
+def _fill(pattern: list[str], captured: list[str]) -> list[str]:
+    """*pattern* with its ``*`` replaced in order by *captured*."""
+    supply = iter(captured)
+    return [next(supply) if part == WILDCARD else part for part in pattern]
+
+
+def _new_covers(new: list[str], segments: list[str], start: int, length: int) -> bool:
+    """Is the run at *start* part of an occurrence of *new*? Then it has been renamed already."""
+    return any(
+        first + len(new) >= start + length and _match_run(new, segments, first) is not None
+        for first in range(max(0, start + length - len(new)), start + 1)
+    )
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A rule that replaces a run of segments. ``*`` stands for one segment and is carried over in order."""
+
+    old: str
+    new: str
+
+    def __post_init__(self) -> None:
+        for label, value in (("old", self.old), ("new", self.new)):
+            if not isinstance(value, str):
+                raise TypeError(f"{type(self).__name__}.{label} must be a string, not {type(value).__name__}")
+            if any(not part for part in _split(value)):
+                raise ValueError(
+                    f"{self!r}: {label} has an empty segment; write whole segments without outer dots, "
+                    f"such as {value.strip('.')!r}"
+                )
+        if self.old == self.new:
+            raise ValueError(f"{self!r} changes nothing")
+        if ANY_DEPTH in _split(self.old) + _split(self.new):
+            raise ValueError(f"{self!r}: '**' is for patterns (types, drop, fill); a rule takes '*'")
+        if _split(self.new).count(WILDCARD) > _split(self.old).count(WILDCARD):
+            raise ValueError(f"{self!r}: new has more '*' than old")
+        object.__setattr__(self, "_old", _split(self.old))
+        object.__setattr__(self, "_new", _split(self.new))
+
+    def _places(self, segments: list[str]) -> Iterable[int]:
+        raise NotImplementedError
+
+    def apply(self, name: str) -> str:
+        """*name* with the first run that matches replaced; *name* itself where none does."""
+        old: list[str] = self._old  # type: ignore[attr-defined]
+        new: list[str] = self._new  # type: ignore[attr-defined]
+        segments = _split(name)
+        for start in self._places(segments):
+            captured = _match_run(old, segments, start)
+            if captured is None or _new_covers(new, segments, start, len(old)):
+                continue
+            return ".".join(segments[:start] + _fill(new, captured) + segments[start + len(old) :])
+        return name
+
+
+class Exact(_Run):
+    """The whole name. ``Exact("", "lm_head")`` names a layer that was built without a prefix."""
+
+    def _places(self, segments: list[str]) -> Iterable[int]:
+        return (0,) if len(segments) == len(_split(self.old)) else ()
+
+
+class Prefix(_Run):
+    """The leading segments. An empty *old* puts *new* in front of every name that lacks it."""
+
+    def _places(self, segments: list[str]) -> Iterable[int]:
+        return (0,)
+
+    def apply(self, name: str) -> str:
+        if not self.old and _match_run(_split(self.new), _split(name), 0) is not None:
+            return name
+        return super().apply(name)
+
+
+class Segments(_Run):
+    """The first run of these segments, anywhere. An empty *new* removes it."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.old:
+            raise ValueError(f"{self!r}: old must not be empty")
+
+    def _places(self, segments: list[str]) -> Iterable[int]:
+        return range(len(segments) - len(_split(self.old)) + 1)
+
+
+class Suffix(_Run):
+    """The trailing segments."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.old:
+            raise ValueError(f"{self!r}: old must not be empty")
+
+    def _places(self, segments: list[str]) -> Iterable[int]:
+        return (len(segments) - len(_split(self.old)),)
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Moves layer numbers: ``Layers("model.layers", 30)`` turns ``model.layers.1`` into ``model.layers.31``.
+
+    *start* and *stop* bound the numbers that move (``start <= n < stop``). A range that would move its
+    own results again is refused, so that the rule stays idempotent (vllm-ascend ``patch_eagle3_pp_aux``).
+    """
+
+    prefix: str
+    by: int
+    start: int = 0
+    stop: int = 1 << 30
+
+    def __post_init__(self) -> None:
+        if not self.by:
+            raise ValueError(f"{self!r} changes nothing")
+        if self.start + self.by < self.stop and self.start < self.stop + self.by:
+            raise ValueError(f"{self!r}: would move its own results again; bound it with start and stop")
+
+    def apply(self, name: str) -> str:
+        """*name* with the number that follows the prefix moved."""
+        head, rest = _split(self.prefix), _split(name)
+        if len(rest) <= len(head) or rest[: len(head)] != head or not rest[len(head)].isdigit():
+            return name
+        number = int(rest[len(head)])
+        if not self.start <= number < self.stop:
+            return name
+        return ".".join([*head, str(number + self.by), *rest[len(head) + 1 :]])
+
+
+@dataclass(frozen=True)
+class Regex:
+    """The escape hatch: ``re.sub`` once. Use it only where no other rule can say it."""
+
+    pattern: str
+    new: str
+
+    def __post_init__(self) -> None:
+        try:
+            object.__setattr__(self, "_compiled", re.compile(self.pattern))
+        except re.error as error:
+            raise ValueError(f"{self!r}: not a regular expression: {error}") from error
+
+    def apply(self, name: str) -> str:
+        """*name* with the first match replaced."""
+        compiled: re.Pattern[str] = self._compiled  # type: ignore[attr-defined]
+        return compiled.sub(self.new, name, count=1)
+
+
+Rule = Exact | Prefix | Segments | Suffix | Layers | Regex
+
+
+@dataclass(frozen=True)
+class Renaming:
+    """One name's way through a renamer: *new* (equal to *old* on a miss) and the rules that moved it."""
+
+    old: str
+    new: str
+    rules: tuple[int, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.rules)
+
+
+@dataclass
+class Renamer:
+    """Rules in order, each at most once, and a count of the hits of each.
+
+    ``rename(rename(x)) == rename(x)`` for every rule set and every name: where a second pass would
+    change the result of the first, the name is left alone.
+    """
+
+    rules: tuple[Rule, ...]
+    hits: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.hits = [0] * len(self.rules)
+        self._memo: dict[str, Renaming] = {}
+
+    def _pass(self, name: str) -> tuple[str, tuple[int, ...]]:
+        fired = []
+        for index, rule in enumerate(self.rules):
+            moved = rule.apply(name)
+            if moved != name:
+                fired.append(index)
+                name = moved
+        return name, tuple(fired)
+
+    def look(self, name: str) -> Renaming:
+        """The renaming of *name*, not counted."""
+        found = self._memo.get(name)
+        if found is None:
+            new, fired = self._pass(name)
+            stable = bool(fired) and self._pass(new)[0] == new and new != name
+            found = self._memo[name] = Renaming(name, new, fired) if stable else Renaming(name, name)
+        return found
+
+    def count(self, renaming: Renaming) -> str:
+        """Counts *renaming* as used and gives its result."""
+        for index in renaming.rules:
+            self.hits[index] += 1
+        return renaming.new
+
+    def rename(self, name: str) -> str:
+        """The new name of *name*, counted."""
+        return self.count(self.look(name))
+
+    def candidates(self, name: str) -> Iterable[Renaming]:
+        """All rules together first, then each alone: what *name* may be called on the other side."""
+        together = self.look(name)
+        if together:
+            yield together
+        for index, rule in enumerate(self.rules):
+            moved = rule.apply(name)
+            if moved not in (name, together.new) and rule.apply(moved) == moved:
+                yield Renaming(name, moved, (index,))
+
+    def resolve(self, name: str, known: Callable[[str], bool]) -> Renaming:
+        """Turns a miss into a hit: the first candidate that is *known*, or *name* if that is known itself."""
+        if not known(name):
+            for candidate in self.candidates(name):
+                if known(candidate.new):
+                    return candidate
+        return Renaming(name, name)
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Does *name* match *pattern*, where ``*`` is one segment and ``**`` any number of them?"""
+    return _matches(_split(pattern), _split(name))
+
+
+def _matches(pattern: list[str], name: list[str]) -> bool:
+    if not pattern:
+        return not name
+    if pattern[0] == ANY_DEPTH:
+        return any(_matches(pattern[1:], name[cut:]) for cut in range(len(name) + 1))
+    return bool(name) and pattern[0] in (WILDCARD, name[0]) and _matches(pattern[1:], name[1:])

@@ -1,0 +1,103 @@
+"""Version ranges as patch authors mean them, whatever ``packaging`` is installed.
+
+``packaging`` leaves pre-releases out of ranges unless told; ours count them where they belong:
+``0.30.0rc2`` fits ``>=0.30`` and not ``<0.30``, a post-release and a local version fit like their
+release. A development version of unknown base (``0.1.dev123+g...``, what a source checkout reports)
+says nothing, so it fits every range and is reported as unknown.
+
+This module imports nothing of ours, and the standard library only.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["fits", "parse", "range_problem"]
+
+_VERSION = re.compile(
+    r"v?(?P<release>\d+(?:\.\d+)*)(?:[-_.]?(?P<pre>a|b|c|rc|alpha|beta|pre|preview)[-_.]?(?P<pre_n>\d*))?"
+    r"(?:(?:[-_.]?(?:post|rev|r)[-_.]?(?P<post>\d*))|-(?P<post_implicit>\d+))?"
+    r"(?:[-_.]?dev[-_.]?(?P<dev>\d*))?(?:\+[a-z0-9._-]+)?",
+    re.IGNORECASE,
+)
+_CLAUSE = re.compile(r"\s*(<=|>=|==|!=|<|>)\s*([^\s,]+)\s*")
+_COMPARE = {
+    "<": lambda order: order < 0,
+    "<=": lambda order: order <= 0,
+    ">": lambda order: order > 0,
+    ">=": lambda order: order >= 0,
+    "==": lambda order: order == 0,
+    "!=": lambda order: order != 0,
+}
+Key = tuple[tuple[int, ...], int, int, int]
+
+
+def parse(version: str) -> Key | None:
+    """A comparable key of *version*, or None where it is no version or a development one of unknown base."""
+    found = _VERSION.fullmatch(version.strip())
+    if found is None:
+        return None
+    release = tuple(int(part) for part in found["release"].split("."))
+    if found["dev"] is not None and release <= (0, 1) and found["pre"] is None:
+        return None
+    while release and release[-1] == 0:
+        release = release[:-1]
+    pre = {"a": -3, "b": -2}.get((found["pre"] or "")[:1].lower(), -1) if found["pre"] else 0
+    post = found["post"] if found["post"] is not None else found["post_implicit"]
+    return release, pre, int(found["pre_n"] or 0), int(post or 0) + 1 if post is not None else 0
+
+
+def _clauses(spec: str) -> list[tuple[str, str]]:
+    clauses = []
+    for part in spec.split(","):
+        found = _CLAUSE.fullmatch(part)
+        if found is None or parse(found[2].removesuffix(".*")) is None:
+            raise ValueError(f"{part.strip()!r} is no version clause; write such as '>=0.11,<0.13'")
+        if found[2].endswith(".*") and found[1] not in ("==", "!="):
+            raise ValueError(f"{part.strip()!r}: '.*' goes with == and != only")
+        clauses.append((found[1], found[2]))
+    return clauses
+
+
+def range_problem(spec: object) -> str | None:
+    """What is wrong with a range, or None."""
+    if not isinstance(spec, str):
+        return f"must be a string such as '>=0.11,<0.13', not {spec!r}"
+    try:
+        clauses = _clauses(spec)
+    except ValueError as error:
+        return str(error)
+    lows = [key for op, v in clauses if op in (">=", ">") and (key := parse(v)) is not None]
+    highs = [key for op, v in clauses if op in ("<=", "<") and (key := parse(v)) is not None]
+    return f"{spec!r} fits no version" if lows and highs and max(lows) > min(highs) else None
+
+
+def _order(version: Key, bound: Key, bound_text: str) -> int:
+    """-1, 0 or 1. Where the bound is a plain release, pre- and post-releases of it count as it does."""
+    if bound[1:] == (0, 0, 0):
+        version = (version[0], 0, 0, 0)
+    return (version > bound) - (version < bound)
+
+
+def fits(version: str, spec: str) -> bool:
+    """Does *version* lie in *spec*? A version that :func:`parse` cannot place fits every range.
+
+    Raises ValueError for a malformed range.
+    """
+    key = parse(version)
+    for op, bound_text in _clauses(spec):
+        wildcard = bound_text.endswith(".*")
+        bound = parse(bound_text.removesuffix(".*"))
+        assert bound is not None
+        if key is None:
+            continue
+        if wildcard:
+            width = bound_text.removesuffix(".*").count(".") + 1
+            padded = (key[0] + (0,) * width)[:width]
+            wanted = (bound[0] + (0,) * width)[:width]
+            order = (padded > wanted) - (padded < wanted)
+        else:
+            order = _order(key, bound, bound_text)
+        if not _COMPARE[op](order):
+            return False
+    return True

@@ -1,0 +1,1 @@
+"""Shipped patches: one module per model family, data only."""
