@@ -90,13 +90,20 @@ class Scheme:
     def __post_init__(self) -> None:
         _check(
             f"Scheme({self.pattern!r})",
-            [*_pattern(self.pattern), *([] if self.scheme and self.scheme.isupper() else ["scheme must be upper case, such as 'FLOAT' or 'W8A8_DYNAMIC'"])],
+            [
+                *_pattern(self.pattern),
+                *(
+                    []
+                    if self.scheme and self.scheme.isupper()
+                    else ["scheme must be upper case, such as 'FLOAT' or 'W8A8_DYNAMIC'"]
+                ),
+            ],
         )
 
 
 @dataclass(frozen=True)
 class Drop:
-    """Checkpoint tensors that no parameter takes and that upstream's loader refuses (``rot.weight``, vllm-ascend#10317)."""
+    """Checkpoint tensors that no parameter takes and upstream's loader refuses (``rot.weight``, vllm-ascend#10317)."""
 
     pattern: str
 
@@ -199,7 +206,9 @@ class ModelPatch:
             problems.append(f"name {self.name!r} must be lower case: letters, digits, '_', '-', '.'")
         if not problems:
             ids = [fix.id for fix in self.fixes]
-            problems += [f"fix id {one!r} is used {ids.count(one)} times" for one in sorted({i for i in ids if ids.count(i) > 1})]
+            problems += [
+                f"fix id {one!r} is used {ids.count(one)} times" for one in sorted({i for i in ids if ids.count(i) > 1})
+            ]
             problems += [] if self.fixes else ["fixes is empty"]
         _check(f"ModelPatch({self.name or ', '.join(map(str, self.model_types))!r})", problems)
 
@@ -213,7 +222,9 @@ def _tuple_of(name: str, value: Any, kinds: tuple[type, ...]) -> list[str]:
     expected = " or ".join(kind.__name__ for kind in kinds)
     if not isinstance(value, tuple):
         return [f"{name} must be a tuple of {expected}, not {type(value).__name__} (a one-element tuple needs a comma)"]
-    return [f"{name}[{i}] must be {expected}, not {item!r}" for i, item in enumerate(value) if not isinstance(item, kinds)]
+    return [
+        f"{name}[{i}] must be {expected}, not {item!r}" for i, item in enumerate(value) if not isinstance(item, kinds)
+    ]
 
 
 def _strings(name: str, value: Any) -> tuple[str, ...]:
@@ -247,7 +258,9 @@ def _versions(value: Any) -> list[str]:
         return [f"versions must map a distribution to a range, not {value!r}"]
     from ascend_hotfix.versions import range_problem
 
-    problems = [f"versions names {name!r}; known are {', '.join(DISTRIBUTIONS)}" for name in value if name not in DISTRIBUTIONS]
+    problems = [
+        f"versions names {name!r}; known are {', '.join(DISTRIBUTIONS)}" for name in value if name not in DISTRIBUTIONS
+    ]
     return problems + [f"versions[{name!r}]: {p}" for name, spec in value.items() if (p := range_problem(spec))]
 
 
@@ -259,7 +272,10 @@ def _unstable(name: str, rules: tuple[Rule, ...]) -> list[str]:
         if isinstance(rule, Exact | Prefix) and isinstance(literal, str) and "*" not in literal and literal:
             again = renamer._pass(literal)[0]
             if again != literal:
-                problems.append(f"{name}: {rule!r} gives {literal!r}, which the same rules turn into {again!r}; a rename must be stable")
+                problems.append(
+                    f"{name}: {rule!r} gives {literal!r}, which the same rules turn into {again!r}; "
+                    "a rename must be stable"
+                )
     return problems
 
 
