@@ -52,9 +52,10 @@ class _Loader:
     the real one has it, and ``load_module`` (loaders of before PEP 451) likewise.
     """
 
-    def __init__(self, name: str, loader: "Any") -> None:
-        self._name = name
-        self._loader = loader
+    def __init__(self, spec: "ModuleSpec") -> None:
+        self._name = spec.name
+        self._spec = spec
+        self._loader: Any = spec.loader
 
     @property  # type: ignore[misc]
     def __class__(self) -> "type[Any]":
@@ -85,9 +86,9 @@ class _Loader:
         return module
 
     def _give_back(self, module: "ModuleType") -> None:
-        spec = getattr(module, "__spec__", None)
-        if spec is not None and spec.loader is self:
-            spec.loader = self._loader
+        for spec in (self._spec, getattr(module, "__spec__", None)):
+            if spec is not None and spec.loader is self:
+                spec.loader = self._loader
         if getattr(module, "__loader__", None) is self:
             module.__loader__ = self._loader
 
@@ -119,7 +120,7 @@ class Finder:
             return spec
         if target is None and getattr(sys.modules.get(name), "__spec__", None) is spec:
             return spec  # a finder has imported the module already, and we have been told
-        spec.loader = _Loader(name, spec.loader)  # type: ignore[assignment]
+        spec.loader = _Loader(spec)  # type: ignore[assignment]
         return spec
 
     def _ask(self, name: str, path: "Sequence[str] | None", target: "ModuleType | None") -> "ModuleSpec | None":

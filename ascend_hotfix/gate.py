@@ -1,4 +1,4 @@
-"""What the ``.pth`` line, the ``.start`` file and vLLM's plugin entry point run: arm this interpreter or leave it alone.
+"""Arms this interpreter: what the ``.pth`` line, the ``.start`` file and vLLM's plugin entry point run.
 
 It runs in every interpreter of the environment, so it touches nothing but ``sys`` and ``os`` (no ``__future__``, no
 ``typing``) and imports nothing of ours but the finder. Everything else waits until vLLM or vllm-ascend is imported.
