@@ -1,0 +1,457 @@
+"""Reads what a checkpoint directory says about itself: config, index, safetensors headers, ModelSlim description.
+
+Standard library only, and never a byte of tensor data, so it runs anywhere and in seconds: names, dtypes, shapes and
+offsets come from the headers. What cannot be read becomes a finding with file, place and remedy; reading goes on.
+
+The safetensors format (8 bytes little-endian header length, JSON header, data without gaps) is described in the
+README of huggingface/safetensors. Which files vLLM reads: every ``*.safetensors`` of the folder, cut down to those
+named in ``model.safetensors.index.json`` where a file of exactly this name exists.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ascend_hotfix.doctor.findings import Collector, Finding
+from ascend_hotfix.doctor.schemes import METADATA_LEAVES, is_scheme
+
+__all__ = [
+    "Checkpoint",
+    "Description",
+    "Index",
+    "NotACheckpoint",
+    "Tensor",
+    "model_types",
+    "nested_configs",
+    "read_checkpoint",
+    "text_config",
+]
+
+DESCRIPTION_FILE = "quant_model_description.json"
+VLLM_INDEX = "model.safetensors.index.json"
+MAX_HEADER = 100_000_000  # bytes; the safetensors library refuses longer headers
+BITS = {
+    **dict.fromkeys(("F4",), 4),
+    **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
+    **dict.fromkeys(("BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"), 8),
+    **dict.fromkeys(("I16", "U16", "F16", "BF16"), 16),
+    **dict.fromkeys(("I32", "U32", "F32"), 32),
+    **dict.fromkeys(("I64", "U64", "F64", "C64"), 64),
+}
+_NUMBERED = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<total>\d{5})\.safetensors")
+_RANK = re.compile(r"model-rank-(?P<rank>\d+)-part-(?P<part>\d+)\.safetensors")
+_RANK_FOLDER = re.compile(r"rank_?\d+")
+
+Progress = Callable[[int, int, str], None]
+
+
+class NotACheckpoint(Exception):
+    """The path is no model directory, or nothing of it can be checked. ``finding`` says why."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(f"{finding.message}; {finding.remedy}")
+        self.finding = finding
+
+
+class Tensor(NamedTuple):
+    """One entry of a safetensors header. ``dtype`` as safetensors spells it (``I8``, ``BF16``); ``file`` relative."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    file: str
+
+
+@dataclass(frozen=True)
+class Index:
+    """An index file: tensor name to file name. ``wrapped``: under a ``weight_map`` level, as vLLM wants it."""
+
+    file: str
+    weight_map: Mapping[str, str]
+    wrapped: bool
+
+
+@dataclass(frozen=True)
+class Description:
+    """A ModelSlim description. ``schemes``: tensor name to scheme; ``metadata``: all else; ``place``: its file."""
+
+    place: str
+    schemes: Mapping[str, str]
+    metadata: Mapping[str, Any]
+
+    def meta(self, key: str) -> Any:
+        """A metadata value under its plain or its prefixed name (``thinker.version``), or None."""
+        if key in self.metadata:
+            return self.metadata[key]
+        return next((value for name, value in self.metadata.items() if name.endswith("." + key)), None)
+
+    @property
+    def raw(self) -> dict[str, Any]:
+        """The content as the file holds it."""
+        return {**self.metadata, **self.schemes}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a checkpoint directory says about itself.
+
+    ``tensors`` are those that vLLM reads (rank 0's for a per-rank export), ``unread`` those in files that it skips,
+    ``extras`` those of ``optional/``. ``ranks`` holds the tensors of each rank of a per-rank export. ``index`` is the
+    index that belongs to the files, ``indexes`` are all. ``findings`` is what went wrong on reading.
+    """
+
+    path: Path
+    config: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+    unread: Mapping[str, Tensor] = field(default_factory=dict)
+    extras: Mapping[str, Tensor] = field(default_factory=dict)
+    ranks: Mapping[int, Mapping[str, Tensor]] = field(default_factory=dict)
+    index: Index | None = None
+    indexes: tuple[Index, ...] = ()
+    description: Description | None = None
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def text_config(self) -> Mapping[str, Any]:
+        return text_config(self.config)
+
+    @property
+    def model_type(self) -> str:
+        return str(self.config.get("model_type", ""))
+
+
+def nested_configs(config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The config and every config inside it that has a model_type of its own, as (dotted path, config)."""
+    queue: list[tuple[str, Mapping[str, Any]]] = [("", config)]
+    for path, current in queue:
+        if not path or "model_type" in current:
+            yield path, current
+        for key, value in current.items():
+            if isinstance(value, dict) and key.endswith("config") and key != "quantization_config":
+                queue.append((f"{path}.{key}" if path else key, value))
+
+
+def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The language model's config: the innermost of ``thinker_config``, ``text_config``, ... inside, or *config*."""
+    for key in ("thinker_config", "text_config", "llm_config", "language_config"):
+        inner = config.get(key)
+        if isinstance(inner, dict) and inner:
+            return text_config(inner)
+    return config
+
+
+def model_types(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Every model_type in *config*, the outermost first, without repeats."""
+    return tuple(dict.fromkeys(str(c["model_type"]) for _, c in nested_configs(config) if c.get("model_type")))
+
+
+def _read_json(path: Path, found: Collector) -> dict[str, Any] | None:
+    """The object in a JSON file; a finding and None where there is none."""
+    try:
+        with path.open("rb") as file:
+            data = file.read()
+    except OSError as error:
+        found.add("file-unreadable", place=path.name, problem=error.strerror or str(error))
+        return None
+    if data.startswith(b"version https://git-lfs"):
+        found.add("lfs-pointer", place=path.name, found=len(data))
+        return None
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        found.add("json-corrupt", place=path.name, problem=str(error) if data.strip() else "the file is empty")
+        return None
+    if not isinstance(content, dict):
+        found.add("json-corrupt", place=path.name, problem=f"an object expected, a {type(content).__name__} found")
+        return None
+    return content
+
+
+class _Bad(Exception):
+    """A header that cannot be used: code and params of the finding."""
+
+    def __init__(self, code: str, **params: Any) -> None:
+        self.code, self.params = code, params
+
+
+def _raw_header(path: Path) -> tuple[dict[str, Any], int, int]:
+    """(header object, offset of the data, size of the file), sizes in bytes. Raises _Bad or OSError."""
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        start = file.read(8)
+        if start == b"version " and size < 1024:
+            raise _Bad("lfs-pointer", found=size)
+        if size == 0:
+            raise _Bad("file-truncated", found=0, expected="at least 8")
+        if len(start) < 8:
+            raise _Bad("file-truncated", found=size, expected="at least 8")
+        (length,) = struct.unpack("<Q", start)
+        first = file.read(1)
+        if length > MAX_HEADER or first not in (b"{", b""):
+            raise _Bad(
+                "header-corrupt", problem=f"byte 0 to 7 give a header of {length} bytes that does not start with {{"
+            )
+        if 8 + length > size:
+            raise _Bad("file-truncated", found=size, expected=f"at least {8 + length}")
+        text = first + file.read(length - 1) if length else b""
+    try:
+        header = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _Bad("header-corrupt", problem=f"bytes 8 to {8 + length}: {error}") from None
+    if not isinstance(header, dict):
+        raise _Bad("header-corrupt", problem=f"bytes 8 to {8 + length}: an object expected")
+    return header, 8 + length, size
+
+
+def _entry(name: str, raw: Any) -> tuple[str, tuple[int, ...], int, int]:
+    """(dtype, shape, begin, end) of one header entry, offsets in bytes from the data's start. Raises _Bad."""
+    try:
+        dtype, shape, (begin, end) = raw["dtype"], tuple(raw["shape"]), raw["data_offsets"]
+        # bool is an int; a JSON true is no size
+        good = isinstance(dtype, str) and all(type(n) is int and n >= 0 for n in (*shape, begin, end))
+    except (KeyError, TypeError, ValueError):
+        good = False
+    if not good:
+        raise _Bad("header-corrupt", problem=f"the entry {name} needs dtype, shape and two data_offsets")
+    return dtype, shape, begin, end
+
+
+def _read_safetensors(path: Path, place: str, found: Collector) -> dict[str, Tensor]:
+    """Name to tensor of one file; what is wrong with it goes to *found*."""
+    tensors: dict[str, Tensor] = {}
+    try:
+        header, data, size = _raw_header(path)
+        header.pop("__metadata__", None)
+        spans = []
+        for name, raw in header.items():
+            dtype, shape, begin, end = _entry(name, raw)
+            tensors[name] = Tensor(dtype, shape, place)
+            spans.append((begin, end, name))
+            bits = BITS.get(dtype)
+            if bits is None:
+                found.add("dtype-unknown", name, place=place, dtype=dtype)
+                continue
+            for extent in shape:
+                bits *= extent
+            if bits != 8 * (end - begin):
+                found.add("tensor-size", name, place=place)
+    except _Bad as bad:
+        found.add(bad.code, place=place, **bad.params)
+        return tensors
+    except OSError as error:
+        found.add("file-unreadable", place=place, problem=error.strerror or str(error))
+        return tensors
+    spans.sort()
+    position = 0
+    for begin, end, name in spans:
+        if begin != position:
+            found.add("tensor-offsets", name, place=place)
+        position = max(position, end)
+    if data + position > size:
+        found.add("file-truncated", place=place, found=size, expected=data + position)
+    elif data + position < size:
+        found.add("file-too-long", place=place, found=size, expected=data + position)
+    return tensors
+
+
+def _read_index(path: Path, found: Collector) -> Index | None:
+    """One index file in either form; findings for what cannot be used."""
+    content = _read_json(path, found)
+    if content is None:
+        return None
+    wrapped = isinstance(content.get("weight_map"), dict)
+    entries = content["weight_map"] if wrapped else {k: v for k, v in content.items() if k != "metadata"}
+    weight_map = {}
+    for name, file in entries.items():
+        if isinstance(file, str) and file:
+            weight_map[name] = file
+        else:
+            found.add("index-entry", name, place=path.name)
+    if not wrapped:
+        found.add(
+            "index-unusable" if path.name == VLLM_INDEX or not weight_map else "index-no-weight-map", place=path.name
+        )
+    return Index(path.name, weight_map, wrapped)
+
+
+def _read_optional(root: Path, description: Description | None, found: Collector) -> dict[str, Tensor]:
+    """Tensors of ``optional/`` and of the files that the description's ``optional`` block names."""
+    files = {f"optional/{path.name}" for path in root.glob("optional/*.safetensors")}
+    block = description.meta("optional") if description is not None else None
+    for scope in block.values() if isinstance(block, dict) else ():
+        named = scope.get("rotation_map") if isinstance(scope, dict) else None
+        files.update(str(file) for file in (named.values() if isinstance(named, dict) else ()))
+    tensors: dict[str, Tensor] = {}
+    for file in sorted(files):
+        if (root / file).exists():
+            tensors.update(_read_safetensors(root / file, file, found))
+        else:
+            found.add("optional-file-absent", place=file)
+    return tensors
+
+
+def _is_metadata(key: str, value: object, tensors: Mapping[str, Tensor]) -> bool:
+    """Is this entry of a description about the checkpoint rather than about one tensor?"""
+    if key in tensors:
+        return False
+    if key.rpartition(".")[2] in METADATA_LEAVES:
+        return True
+    return "." not in key and not (isinstance(value, str) and is_scheme(value))
+
+
+def _describe(place: str, raw: Mapping[str, Any], tensors: Mapping[str, Tensor], found: Collector) -> Description:
+    """Split the content of a description into schemes and metadata."""
+    schemes: dict[str, str] = {}
+    metadata: dict[str, Any] = {}
+    for key, value in raw.items():
+        if _is_metadata(key, value, tensors):
+            metadata[key] = value
+        elif isinstance(value, str):
+            schemes[key] = value
+        else:
+            found.add("description-entry", key, place=place, kind=f"a {type(value).__name__}")
+    return Description(place, schemes, metadata)
+
+
+def _read_description(
+    root: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor], found: Collector
+) -> Description | None:
+    """The description that vllm-ascend would use: per-tensor entries in config.json come first, then the file."""
+    block = config.get("quantization_config")
+    if isinstance(block, dict) and any("." in key and isinstance(value, str) for key, value in block.items()):
+        found.add("description-in-config", place="config.json")
+        return _describe("config.json", block, tensors, found)
+    path = root / DESCRIPTION_FILE
+    if not path.exists():
+        # Names as quant_model_description_w8a8_dynamic.json, written by older ModelSlim releases.
+        variants = sorted(p for p in root.glob("*.json") if "quant_model_description" in p.name)
+        if not variants:
+            return None
+        path = variants[0]
+        found.add("description-name", place=path.name)
+    content = _read_json(path, found)
+    return None if content is None else _describe(path.name, content, tensors, found)
+
+
+def _check_numbering(files: Mapping[str, object], named: Mapping[str, int], source: str, found: Collector) -> None:
+    """Report files that the index names, or the ``-00001-of-00004`` numbering implies, and that are not here."""
+    absent = {name: f"named in {source} for {count} tensors" for name, count in named.items() if name not in files}
+    for name in list(files):
+        match = _NUMBERED.fullmatch(name)
+        for number in range(1, int(match["total"]) + 1) if match else ():
+            sibling = f"{match['stem']}-{number:05d}-of-{match['total']}.safetensors"  # type: ignore[index]
+            if sibling not in files:
+                absent.setdefault(sibling, f"numbered as {name}")
+    for name, why in absent.items():
+        found.add("shard-file-absent", place=name, source=why)
+
+
+def _owner(indexes: tuple[Index, ...], files: Mapping[str, object]) -> Index | None:
+    """The index that belongs to the files: the one that names most of those that are here, if it names any."""
+    named = [(len(set(index.weight_map.values()) & files.keys()), len(index.weight_map), index) for index in indexes]
+    here, _, index = max(named, key=lambda item: item[:2], default=(0, 0, None))
+    return index if here else None
+
+
+def _check_indexes(
+    indexes: tuple[Index, ...], owner: Index | None, files: Mapping[str, Mapping[str, Tensor]], found: Collector
+) -> frozenset[str]:
+    """Compare the indexes with the files; returns the files that vLLM reads."""
+    read = frozenset(files)
+    counts: dict[str, int] = {}
+    for file in owner.weight_map.values() if owner else ():
+        counts[file] = counts.get(file, 0) + 1
+    _check_numbering(files, counts, owner.file if owner else "", found)
+    for index in indexes:
+        names = set(index.weight_map.values())
+        absent = names - files.keys()
+        if index is not owner and absent:
+            found.add("index-stale", min(absent), place=index.file, count=len(absent))
+        elif index.file == VLLM_INDEX and index.wrapped and names & files.keys():
+            read = frozenset(names & files.keys())
+    for file in sorted(files.keys() - read):
+        found.add("file-unread", place=file, count=len(files[file]))
+    return read
+
+
+def _read_ranks(files: Mapping[str, Mapping[str, Tensor]]) -> dict[int, dict[str, Tensor]]:
+    """Tensors of each rank of a per-rank export; empty where the files are not named as one."""
+    ranks: dict[int, dict[str, Tensor]] = {}
+    for name, tensors in files.items():
+        match = _RANK.fullmatch(name)
+        if match:
+            ranks.setdefault(int(match["rank"]), {}).update(tensors)
+    return ranks
+
+
+def _merge(files: Mapping[str, Mapping[str, Tensor]], read: frozenset[str], found: Collector) -> dict[str, Tensor]:
+    """All tensors of the files that vLLM reads; a name in two of them is reported."""
+    merged: dict[str, Tensor] = {}
+    for file in sorted(read):
+        for name, tensor in files[file].items():
+            if name in merged:
+                found.add("tensor-duplicate", name, files=f"{merged[name].file} and {file}")
+            merged[name] = tensor
+    return merged
+
+
+def _weight_files(root: Path) -> list[Path]:
+    """Files that vLLM would look at. Raises NotACheckpoint where there is none."""
+    paths = sorted(p for p in root.glob("*.safetensors") if not p.name.startswith("."))
+    if paths:
+        return paths
+    folders = sorted(p.name for p in root.iterdir() if _RANK_FOLDER.fullmatch(p.name) and any(p.glob("*.safetensors")))
+    if folders:
+        raise NotACheckpoint(Finding("rank-folders", str(root), len(folders), params={"found": ", ".join(folders[:4])}))
+    others = sorted(p.name for p in root.iterdir())
+    shown = ", ".join(others[:4]) + (f" and {len(others) - 4} more" if len(others) > 4 else "")
+    raise NotACheckpoint(Finding("no-safetensors", str(root), params={"found": shown or "nothing"}))
+
+
+def read_checkpoint(path: str | os.PathLike[str], progress: Progress | None = None) -> Checkpoint:
+    """Read a checkpoint directory; headers only.
+
+    *progress* is called with (files done, files in all, file name). Raises :class:`NotACheckpoint` where the path is no
+    model directory; everything else that is wrong is in ``findings`` of the result.
+    """
+    root = Path(path)
+    if not root.is_dir():
+        raise NotACheckpoint(Finding("not-a-directory", str(root)))
+    if not (root / "config.json").exists():
+        raise NotACheckpoint(Finding("no-config", str(root)))
+    found = Collector()
+    config = _read_json(root / "config.json", found) or {}
+    paths = _weight_files(root)
+    files: dict[str, dict[str, Tensor]] = {}
+    for done, file in enumerate(paths):
+        if progress is not None:
+            progress(done, len(paths), file.name)
+        files[file.name] = _read_safetensors(file, file.name, found)
+    if progress is not None:
+        progress(len(paths), len(paths), "")
+    listed = (_read_index(p, found) for p in sorted(root.glob("*.safetensors.index.json")))
+    indexes = tuple(index for index in listed if index is not None)
+    ranks = _read_ranks(files)
+    owner = None if ranks else _owner(indexes, files)
+    read = frozenset(files) if ranks else _check_indexes(indexes, owner, files, found)
+    tensors = ranks[min(ranks)] if ranks else _merge(files, read, found)
+    unread = {name: tensor for file in files.keys() - read for name, tensor in files[file].items()}
+    description = _read_description(root, config, tensors, found)
+    return Checkpoint(
+        path=root,
+        config=config,
+        tensors=tensors,
+        unread=unread,
+        extras=_read_optional(root, description, found),
+        ranks=ranks,
+        index=owner,
+        indexes=indexes,
+        description=description,
+        findings=tuple(found.findings()),
+    )

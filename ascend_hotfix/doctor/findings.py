@@ -1,0 +1,134 @@
+"""What the doctor reports: one :class:`Finding` per cause, with a count and two examples.
+
+A finding carries a stable code and the values its sentences are filled with. The sentences themselves live in
+:mod:`ascend_hotfix.doctor.texts`, one entry per code, so that a second language is a second table.
+
+>>> found = Collector()
+>>> found.add("tensor-absent", "model.layers.0.mlp.up_proj.weight", place="a.safetensors")
+>>> found.add("tensor-absent", "model.layers.1.mlp.up_proj.weight", place="a.safetensors")
+>>> [(f.code, f.count, len(f.examples)) for f in found.findings()]
+[('tensor-absent', 2, 2)]
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+
+from ascend_hotfix.doctor.texts import TEXTS
+
+__all__ = ["Collector", "Finding", "Severity", "exit_code", "pattern", "worst_first"]
+
+EXAMPLES = 2
+PATTERNS = 4
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
+
+
+class Severity(IntEnum):
+    """How bad a finding is. A fault: the model does not load, or loads wrongly. A warning: something the user should
+    look at. A note: worth knowing, nothing to do."""
+
+    NOTE = 0
+    WARNING = 1
+    FAULT = 2
+
+    @property
+    def label(self) -> str:
+        return self.name.lower()
+
+
+def pattern(name: str) -> str:
+    """*name* with every numeric segment replaced by ``*``."""
+    return _NUMBER.sub("*", name)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One cause.
+
+    ``code`` is a key of the table of texts and stays the same between releases. ``place`` is the file (relative to
+    the checkpoint) or the seam where the cause sits, empty where there is no single one. ``count`` is the number of
+    names concerned, ``examples`` at most two of them, ``patterns`` their shapes with numbers replaced by ``*``.
+    ``params`` fill the sentences of the code. ``stage`` is ``static``, ``dry-run`` or ``run-time``.
+    """
+
+    code: str
+    place: str = ""
+    count: int = 1
+    examples: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
+    params: Mapping[str, str] = field(default_factory=dict)
+    stage: str = "static"
+
+    def __post_init__(self) -> None:
+        if self.code not in TEXTS:
+            raise ValueError(f"finding code {self.code!r} has no text; add it to ascend_hotfix.doctor.texts")
+
+    @property
+    def severity(self) -> Severity:
+        return Severity[TEXTS[self.code].severity.upper()]
+
+    def _fill(self, text: str) -> str:
+        values = {"count": str(self.count), "place": self.place, "example": self.examples[0] if self.examples else ""}
+        return text.format_map({**values, **self.params})
+
+    @property
+    def message(self) -> str:
+        """What is wrong."""
+        return self._fill(TEXTS[self.code].message)
+
+    @property
+    def consequence(self) -> str:
+        """What the user sees at ``vllm serve`` if nothing is done."""
+        return self._fill(TEXTS[self.code].consequence)
+
+    @property
+    def remedy(self) -> str:
+        """A command to type, or a concrete action."""
+        return self._fill(TEXTS[self.code].remedy)
+
+
+class Collector:
+    """Gathers single observations into findings: the same code, place and params are one cause."""
+
+    def __init__(self, stage: str = "static") -> None:
+        self._stage = stage
+        self._causes: dict[tuple[str, str, tuple[tuple[str, str], ...]], Finding] = {}
+
+    def add(self, code: str, example: str = "", *, place: str = "", count: int = 1, **params: object) -> None:
+        """Count one observation. ``params`` are what the sentences of *code* name; they tell causes apart."""
+        texts = {name: str(value) for name, value in params.items()}
+        cause = code, place, tuple(sorted(texts.items()))
+        known = self._causes.get(cause)
+        if known is None:
+            shown = (example,) if example else ()
+            shapes = (pattern(example),) if example else ()
+            self._causes[cause] = Finding(code, place, count, shown, shapes, texts, self._stage)
+            return
+        examples, patterns = known.examples, known.patterns
+        if example and example not in examples and len(examples) < EXAMPLES:
+            examples = (*examples, example)
+        if example and len(patterns) < PATTERNS and (shape := pattern(example)) not in patterns:
+            patterns = (*patterns, shape)
+        self._causes[cause] = replace(known, count=known.count + count, examples=examples, patterns=patterns)
+
+    def extend(self, findings: Iterable[Finding]) -> None:
+        """Take over findings made elsewhere as they are."""
+        for finding in findings:
+            self._causes[finding.code, finding.place, tuple(sorted(finding.params.items()))] = finding
+
+    def findings(self) -> list[Finding]:
+        """Every cause, worst first."""
+        return worst_first(self._causes.values())
+
+
+def worst_first(findings: Iterable[Finding]) -> list[Finding]:
+    """Faults before warnings before notes; within one severity the larger count first, then by code and place."""
+    return sorted(findings, key=lambda f: (-f.severity, -f.count, f.code, f.place))
+
+
+def exit_code(findings: Iterable[Finding]) -> int:
+    """0 where nothing is worse than a warning, 1 where there is a fault."""
+    return 1 if any(f.severity is Severity.FAULT for f in findings) else 0

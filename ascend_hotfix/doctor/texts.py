@@ -1,0 +1,483 @@
+"""Every sentence that a finding can say, one entry per code, so that another language is another table.
+
+Placeholders in braces are the ``params`` of the finding; ``{count}``, ``{place}`` and ``{example}`` are always there.
+The codes are stable: machines match on them. This module imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from string import Formatter
+
+__all__ = ["TEXTS", "Text"]
+
+ALWAYS = frozenset({"count", "place", "example"})
+
+
+@dataclass(frozen=True)
+class Text:
+    """Severity and sentences of one code: what is wrong, what ``vllm serve`` shows if nothing is done, what to do."""
+
+    severity: str
+    message: str
+    consequence: str
+    remedy: str
+
+    @property
+    def params(self) -> frozenset[str]:
+        """Names of the values that a finding of this code must carry."""
+        sentences = (self.message, self.consequence, self.remedy)
+        names = {name for text in sentences for _, name, _, _ in Formatter().parse(text) if name}
+        return frozenset(names) - ALWAYS
+
+
+FAULT, WARNING, NOTE = "fault", "warning", "note"
+REDOWNLOAD = "download {place} again and compare its size or checksum with the publisher's"
+REQUANTIZE = "take a complete copy of the checkpoint, or quantize again with msModelSlim"
+
+TEXTS: dict[str, Text] = {
+    # -- files ----------------------------------------------------------------------------------------------------
+    "not-a-directory": Text(
+        FAULT,
+        "{place} is no directory",
+        "vLLM takes the argument for a repository name and tries to download it",
+        "give the folder that holds config.json and the *.safetensors files",
+    ),
+    "no-config": Text(
+        FAULT,
+        "{place} holds no config.json, so it is no model directory",
+        "vllm serve stops: no config.json found",
+        "give the folder that holds config.json; copy config.json from the float model if the quantizer left it out",
+    ),
+    "no-safetensors": Text(
+        FAULT,
+        "{place} holds no *.safetensors file; found: {found}",
+        "vllm serve stops: cannot find any model weights",
+        "download the weights; for *.bin weights convert them to safetensors first",
+    ),
+    "json-corrupt": Text(
+        FAULT,
+        "{place} is not readable as JSON: {problem}",
+        "vllm serve stops with a JSONDecodeError",
+        REDOWNLOAD,
+    ),
+    "file-unreadable": Text(
+        FAULT,
+        "{place} cannot be read: {problem}",
+        "vllm serve stops with an OSError",
+        "check that the file (or the target of the link) exists and that this user may read it",
+    ),
+    "lfs-pointer": Text(
+        FAULT,
+        "{place} is a Git LFS pointer of {found} bytes, not the file itself",
+        "vllm serve stops while reading the safetensors header",
+        "run: git lfs pull",
+    ),
+    "file-truncated": Text(
+        FAULT,
+        "{place} is cut: {found} bytes, its header needs {expected}",
+        "vllm serve stops: safetensors reports an incomplete metadata buffer",
+        REDOWNLOAD,
+    ),
+    "file-too-long": Text(
+        FAULT,
+        "{place} has {found} bytes, its header accounts for {expected}",
+        "vllm serve stops: safetensors refuses bytes that no tensor owns",
+        REDOWNLOAD,
+    ),
+    "header-corrupt": Text(
+        FAULT,
+        "{place} has no valid safetensors header: {problem}",
+        "vllm serve stops while reading the safetensors header",
+        REDOWNLOAD,
+    ),
+    "tensor-offsets": Text(
+        FAULT,
+        "{place}: {count} tensors whose data overlap or leave a gap",
+        "vllm serve stops: safetensors reports invalid offsets",
+        REDOWNLOAD,
+    ),
+    "tensor-size": Text(
+        FAULT,
+        "{place}: {count} tensors whose number of bytes does not fit dtype and shape",
+        "vllm serve stops: safetensors reports invalid tensor info",
+        REDOWNLOAD,
+    ),
+    "dtype-unknown": Text(
+        FAULT,
+        "{place}: {count} tensors of dtype {dtype}, which safetensors does not know",
+        "vllm serve stops while reading the safetensors header",
+        REDOWNLOAD,
+    ),
+    "tensor-duplicate": Text(
+        FAULT,
+        "{count} tensors are in two files that vLLM both reads: {files}",
+        "no error: the file that is read last wins, and which one that is depends on the order",
+        "move the files that do not belong to this checkpoint out of the folder (float weights beside quantized ones?)",
+    ),
+    # -- index ----------------------------------------------------------------------------------------------------
+    "shard-file-absent": Text(
+        FAULT,
+        "{place} is missing ({source})",
+        "vllm serve stops with FileNotFoundError or KeyError, or serves with parameters that were never written",
+        "download {place}",
+    ),
+    "index-stale": Text(
+        FAULT,
+        "{place} names {count} files that are not here, while other safetensors files are: it belongs to another model",
+        "vllm serve stops with FileNotFoundError: vLLM reads the index of exactly this name",
+        "delete {place} (it is the float model's) or replace it by the index of the quantized weights",
+    ),
+    "index-no-weight-map": Text(
+        NOTE,
+        "{place} maps names to files directly, without a weight_map level (msModelSlim writes it so for Omni models)",
+        "nothing: vLLM does not read an index of this name",
+        "nothing to do",
+    ),
+    "index-unusable": Text(
+        FAULT,
+        "{place} has no weight_map",
+        "vllm serve stops with KeyError: 'weight_map'",
+        'wrap its content as {{"weight_map": ...}}, or delete the file: vLLM then reads every *.safetensors',
+    ),
+    "index-entry": Text(
+        FAULT,
+        "{place}: {count} entries do not give a file name",
+        "vllm serve stops with a TypeError",
+        REDOWNLOAD,
+    ),
+    "index-wrong-file": Text(
+        WARNING,
+        "{place}: {count} tensors are in another file than it says",
+        "nothing in vLLM, which reads whole files; tools that go by the index fail",
+        "write the index again",
+    ),
+    "tensor-absent": Text(
+        FAULT,
+        "{count} tensors are listed in {place} and are in no file",
+        "the parameters stay as allocated: wrong answers without an error, or a KeyError",
+        REQUANTIZE,
+    ),
+    "tensor-unlisted": Text(
+        WARNING,
+        "{count} tensors are in the files and not listed in {place}",
+        "vLLM loads them all the same; a rest of an older export would be loaded too",
+        "make sure that the index and the files come from one export",
+    ),
+    "file-unread": Text(
+        FAULT,
+        "{place} is not named in model.safetensors.index.json, so vLLM does not read its {count} tensors",
+        "parameters are never written: wrong answers without an error, or a KeyError",
+        "delete model.safetensors.index.json if it is the float model's, or add {place} to it",
+    ),
+    "optional-file-absent": Text(
+        WARNING,
+        "{place} is missing; the description names it under optional",
+        "an error where the file is used (rotation of the draft model's inputs), nothing elsewhere",
+        "download {place}",
+    ),
+    "sharded-export": Text(
+        WARNING,
+        "the weights are a per-rank export for {ranks} ranks (model-rank-*-part-*.safetensors)",
+        "a plain vllm serve stops with a KeyError on a fused name such as gate_up_proj",
+        "vllm serve DIR --load-format sharded_state --tensor-parallel-size {ranks}",
+    ),
+    "sharded-rank-absent": Text(
+        FAULT,
+        "the per-rank export lacks {missing}",
+        "vllm serve --load-format sharded_state stops: the rank finds no file, or misses keys",
+        "copy the missing files from where the export was made",
+    ),
+    "sharded-rank-differs": Text(
+        FAULT,
+        "{count} tensors of the per-rank export are not on every rank",
+        "vllm serve --load-format sharded_state stops: missing keys",
+        "export the ranks again in one run",
+    ),
+    "sharded-parallel-size": Text(
+        FAULT,
+        "the per-rank export is for {ranks} ranks, the server would use {asked}",
+        "vllm serve --load-format sharded_state stops or loads slices of the wrong size",
+        "vllm serve DIR --load-format sharded_state --tensor-parallel-size {ranks}",
+    ),
+    "rank-folders": Text(
+        FAULT,
+        "the weights of {place} are in folders per rank ({found}) and not merged",
+        "vllm serve stops: cannot find any model weights",
+        "quantize again with the distributed saver of msModelSlim (it merges the ranks), or on one device",
+    ),
+    # -- description ----------------------------------------------------------------------------------------------
+    "description-absent": Text(
+        FAULT,
+        "{count} tensors are quantized (such as {example}) and there is no quant_model_description.json",
+        "vllm serve --quantization ascend stops: ModelSlim quantization config not found",
+        "copy quant_model_description.json from the publisher or from the output folder of msModelSlim",
+    ),
+    "description-name": Text(
+        FAULT,
+        "the description is called {place}; vllm-ascend opens only quant_model_description.json",
+        "vllm serve --quantization ascend stops: ModelSlim quantization config not found",
+        "ln -s {place} quant_model_description.json   (in the model folder)",
+    ),
+    "description-in-config": Text(
+        NOTE,
+        "the description is inside config.json (quantization_config); vllm-ascend reads it from there",
+        "nothing",
+        "nothing to do",
+    ),
+    "description-shadowed": Text(
+        FAULT,
+        "config.json has a quantization_config without per-tensor entries; it hides quant_model_description.json",
+        "KeyError for the first layer (up to vllm-ascend 0.29, and later unless the block holds only the method)",
+        "remove quantization_config from config.json and serve with --quantization ascend",
+    ),
+    "description-format-only": Text(
+        NOTE,
+        "config.json has a quantization_config that names only the method; vllm-ascend {version} reads the file too",
+        "nothing in this release; releases before 0.30 stop with a KeyError",
+        "nothing to do",
+    ),
+    "description-empty": Text(
+        FAULT,
+        "{place} describes no tensor",
+        "vllm serve --quantization ascend stops with a KeyError, or serves every layer as float",
+        "copy quant_model_description.json from the output folder of msModelSlim",
+    ),
+    "description-entry": Text(
+        FAULT,
+        "{place}: {count} entries are not a scheme name but {kind}",
+        "vllm serve stops: the scheme is not supported",
+        "copy quant_model_description.json from the output folder of msModelSlim",
+    ),
+    "description-prefixed": Text(
+        NOTE,
+        "the description's metadata keys are prefixed ({example})",
+        "vllm-ascend does not find them under their plain names and takes its defaults",
+        "nothing to do for schemes that need no group_size",
+    ),
+    "quant-method-empty": Text(
+        WARNING,
+        "quantization_config in config.json has an empty quant_method",
+        "vllm serve --quantization ascend stops in older releases: the method of the config does not match",
+        "remove quantization_config from config.json",
+    ),
+    "not-modelslim": Text(
+        FAULT,
+        "this is a {method} checkpoint, not a ModelSlim one ({evidence})",
+        "vllm serve --quantization ascend stops: KeyError for model.embed_tokens.weight, or no description found",
+        "{advice}",
+    ),
+    "float-checkpoint": Text(
+        FAULT,
+        "this is a float checkpoint: no tensor is quantized and there is no description",
+        "vllm serve --quantization ascend stops: ModelSlim quantization config not found",
+        "vllm serve DIR without --quantization, or quantize it with msModelSlim first",
+    ),
+    "described-tensor-absent": Text(
+        FAULT,
+        "{count} tensors are described as {scheme} and are in no file",
+        "KeyError at load, or the parameters stay as allocated: wrong answers without an error",
+        REQUANTIZE,
+    ),
+    "described-float-absent": Text(
+        WARNING,
+        "{count} tensors are described as FLOAT and are in no file",
+        "if the model has the parameter, it stays as allocated: wrong answers without an error",
+        "take the tensors from the float model, or drop the entries if the model has no such parameter",
+    ),
+    "tensor-undescribed": Text(
+        FAULT,
+        "{count} weights are in the files and not in the description",
+        "KeyError for the layer up to vllm-ascend 0.29; from 0.30 the layer is taken for float without a word",
+        "add the entries to {place} (FLOAT for bf16 weights): ascend-hotfix doctor DIR --suggest FILE writes a patch",
+    ),
+    "draft-undescribed": Text(
+        WARNING,
+        "{count} tensors of the draft (MTP) layers are in the files and not in the description",
+        "the model loads; with speculative decoding switched on: KeyError for the first draft layer",
+        "add the entries to {place} (FLOAT for bf16 weights): ascend-hotfix doctor DIR --suggest FILE writes a patch",
+    ),
+    "extra-undescribed": Text(
+        WARNING,
+        "{count} tensors other than weights are in the files and not in the description",
+        "vllm-ascend asks for weights only, so it loads; the description and the files are not from one export",
+        "compare the description with the publisher's",
+    ),
+    "description-renamed": Text(
+        FAULT,
+        "the description says {described} where the files say {filed}, {count} times",
+        "KeyError for the first layer, or (from 0.30) quantized layers taken for float",
+        "ascend-hotfix doctor DIR --suggest FILE   (writes the rename as a patch)",
+    ),
+    "scheme-unknown": Text(
+        FAULT,
+        "{count} entries of the description have the scheme {scheme}, which ModelSlim does not write",
+        "vllm serve stops: the scheme is not supported",
+        "correct the entries in {place}{nearest}",
+    ),
+    "model-quant-type": Text(
+        NOTE,
+        "model_quant_type says {said}, most quantized weights are {most}",
+        "nothing: the scheme of a layer comes from its own entry",
+        "nothing to do",
+    ),
+    # -- scheme against tensors -----------------------------------------------------------------------------------
+    "float-but-quantized": Text(
+        FAULT,
+        "{count} weights are described as FLOAT and stored as {dtype}",
+        "no error: the integers are cast into a float parameter, the answers are wrong",
+        "correct the entries in the description, or take the float tensors",
+    ),
+    "quantized-but-float": Text(
+        FAULT,
+        "{count} weights are described as {scheme} and stored as {dtype}",
+        "no error: the values are cast to integers, the answers are wrong",
+        "set the entries to FLOAT in the description, or quantize again with msModelSlim",
+    ),
+    "weight-dtype": Text(
+        FAULT,
+        "{count} weights of scheme {scheme} are stored as {dtype}, expected {expected}",
+        "no error: the values are cast, the answers are wrong",
+        REQUANTIZE,
+    ),
+    "weight-shape": Text(
+        FAULT,
+        "{count} weights of scheme {scheme} have the shape {shape}, expected {expected}",
+        "vllm serve stops in the weight loader",
+        REQUANTIZE,
+    ),
+    "scheme-inconsistent": Text(
+        FAULT,
+        "{count} entries disagree with their own layer: {leaf} is {scheme}, weight is {other}",
+        "vllm-ascend goes by the weight's entry alone",
+        "make the entries of the layer agree",
+    ),
+    "companion-absent": Text(
+        FAULT,
+        "{count} layers of scheme {scheme} lack {leaf}",
+        "no error: the parameter stays as allocated, the answers are wrong",
+        REQUANTIZE,
+    ),
+    "companion-unexpected": Text(
+        WARNING,
+        "{count} layers of scheme {scheme} have {leaf}, which that scheme does not use",
+        "KeyError for the tensor at load, or it is dropped without a word; the scheme in the description may be wrong",
+        "check the entries of the description against the publisher's",
+    ),
+    "companion-dtype": Text(
+        FAULT,
+        "{count} layers of scheme {scheme} have {leaf} as {dtype}, expected {expected}",
+        "no error: the values are cast, the answers are wrong",
+        REQUANTIZE,
+    ),
+    "companion-shape": Text(
+        FAULT,
+        "{count} layers of scheme {scheme} have {leaf} of a shape that does not fit the weight: {problem}",
+        "vllm serve stops in the weight loader, or copies a part of it without a word",
+        REQUANTIZE,
+    ),
+    "companion-foreign": Text(
+        FAULT,
+        "{count} float layers have {leaf}, which belongs to a quantized weight",
+        "KeyError for the tensor at load, or it is dropped without a word",
+        "set the layer's entries in the description to its scheme",
+    ),
+    "shards-mixed": Text(
+        FAULT,
+        "{count} fused layers mix schemes: {mix}",
+        "vllm serve stops: all shards of a fused layer must have the same precision; or only the first shard's counts",
+        "quantize again so that {group} agree (msModelSlim: put the group on one scheme)",
+    ),
+    "experts-mixed": Text(
+        FAULT,
+        "{count} expert layers mix schemes: {mix}",
+        "vllm-ascend takes one scheme for all experts of a layer: wrong answers, or it stops in the weight loader",
+        "quantize again with one scheme for the experts of a layer",
+    ),
+    "kv-scale-incomplete": Text(
+        FAULT,
+        "{count} attention layers have KV cache scales (C8) without {leaf}",
+        "no error: the scale stays as allocated, the answers are wrong",
+        REQUANTIZE,
+    ),
+    "kv-scale-shape": Text(
+        FAULT,
+        "{count} KV cache scales (C8) do not fit their projection: {problem}",
+        "vllm serve stops in the weight loader, or copies a part of it without a word",
+        REQUANTIZE,
+    ),
+    "kv-scale-layers": Text(
+        WARNING,
+        "the description says kv_cache_type C8 and {count} attention layers have no KV cache scales",
+        "vllm-ascend 0.18 takes every layer for C8 and uses scales that were never written; later ones go by layer",
+        "quantize again with KV scales for every layer",
+    ),
+    "fa-scale-incomplete": Text(
+        FAULT,
+        "{count} attention layers have FAQuant tensors without {leaf}",
+        "no error: the scale stays as allocated, the answers are wrong",
+        REQUANTIZE,
+    ),
+    # -- structure ------------------------------------------------------------------------------------------------
+    "expert-absent": Text(
+        FAULT,
+        "{count} experts are missing ({where})",
+        "no error: the expert's weights stay as allocated, the answers are wrong",
+        REQUANTIZE,
+    ),
+    "expert-surplus": Text(
+        FAULT,
+        "{count} experts beyond the {expected} that config.json says",
+        "vllm serve stops in the weight loader, or ignores them",
+        "correct the number of experts in config.json, or take the matching checkpoint",
+    ),
+    "expert-part-absent": Text(
+        FAULT,
+        "{count} experts lack {leaf}, which the others of their layer have",
+        "no error: that part of the expert stays as allocated, the answers are wrong",
+        REQUANTIZE,
+    ),
+    "expert-shape": Text(
+        FAULT,
+        "{count} expert tensors differ in {what} from the others of their layer",
+        "vllm serve stops in the weight loader, or copies a part of it without a word",
+        REQUANTIZE,
+    ),
+    "layer-absent": Text(
+        FAULT,
+        "{count} of {expected} layers have no tensor ({where})",
+        "no error: the layers stay as allocated, the answers are wrong",
+        REQUANTIZE,
+    ),
+    "module-absent": Text(
+        FAULT,
+        "{count} layers lack {module}, which {others} have",
+        "no error: the parameter stays as allocated, the answers are wrong",
+        REQUANTIZE,
+    ),
+    "router-bias-absent": Text(
+        FAULT,
+        "{count} routers have no {leaf}; this model routes with it",
+        "no error: vLLM routes with a bias that was never written, the answers are wrong",
+        "copy the tensors from the float model into the checkpoint; a quantizer that drops buffers lost them",
+    ),
+    "draft-absent": Text(
+        NOTE,
+        "config.json announces {expected} draft (MTP) layers, the files have none",
+        "the model loads; speculative decoding with its own draft is not possible",
+        "serve without --speculative-config, or quantize the draft layers too",
+    ),
+    # -- releases -------------------------------------------------------------------------------------------------
+    "model-type-new": Text(
+        FAULT,
+        "vllm-ascend {installed} does not know {model_type}; {first} is the first release that does",
+        "vllm serve stops: the architecture or model_type is not supported, or a KeyError for the first fused layer",
+        "pip install 'vllm-ascend>={first}' with the vLLM release it names",
+    ),
+    "model-type-unlisted": Text(
+        NOTE,
+        "{model_type} is in no release table of vllm-ascend; models with plain fused layers need no row",
+        "nothing, if the dry run is clean",
+        "run the dry run (leave out --static-only)",
+    ),
+}

@@ -1,0 +1,49 @@
+"""Findings: grouped by cause, worst first, and every sentence filled."""
+
+from __future__ import annotations
+
+import pytest
+
+from ascend_hotfix.doctor.findings import Collector, Finding, Severity, exit_code, pattern
+from ascend_hotfix.doctor.texts import TEXTS
+
+
+def test_same_cause_is_one_finding_with_a_count_and_two_examples() -> None:
+    found = Collector()
+    for layer in range(61):
+        found.add("companion-absent", f"model.layers.{layer}.mlp.up_proj", scheme="W8A8", leaf="deq_scale")
+    found.add("companion-absent", "model.layers.0.mlp.up_proj", scheme="W8A8", leaf="quant_bias")
+    first, second = found.findings()
+    assert (first.count, second.count) == (61, 1)
+    assert first.examples == ("model.layers.0.mlp.up_proj", "model.layers.1.mlp.up_proj")
+    assert first.patterns == ("model.layers.*.mlp.up_proj",)
+    assert first.message == "61 layers of scheme W8A8 lack deq_scale"
+
+
+def test_worst_first_and_exit_code() -> None:
+    found = Collector()
+    found.add("index-no-weight-map", place="i.json")
+    assert exit_code(found.findings()) == 0
+    found.add("tensor-unlisted", "a", place="i.json")
+    assert exit_code(found.findings()) == 0
+    found.add("file-truncated", place="m.safetensors", found=1, expected=2)
+    assert [f.severity for f in found.findings()] == [Severity.FAULT, Severity.WARNING, Severity.NOTE]
+    assert exit_code(found.findings()) == 1
+
+
+def test_unknown_code_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"no-such-code.*texts"):
+        Finding("no-such-code")
+
+
+@pytest.mark.parametrize("code", sorted(TEXTS))
+def test_every_sentence_fills_from_its_params(code: str) -> None:
+    finding = Finding(code, "FILE", params=dict.fromkeys(TEXTS[code].params, "VALUE"))
+    for sentence in (finding.message, finding.consequence, finding.remedy):
+        assert sentence and "{" not in sentence.replace('{"weight_map"', "")
+    assert finding.severity in Severity
+    assert code == code.lower() and "_" not in code
+
+
+def test_pattern_replaces_numeric_segments_only() -> None:
+    assert pattern("model.layers.3.mlp.experts.12.w1.weight") == "model.layers.*.mlp.experts.*.w1.weight"
