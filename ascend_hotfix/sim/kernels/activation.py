@@ -1,0 +1,185 @@
+"""Activations, alone and fused with the (de)quantization around them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch.nn.functional import silu
+
+from ascend_hotfix.sim.kernels.matmul import group_bounds, grouped_product, per_expert
+from ascend_hotfix.sim.kernels.quantize import quantize_per_token
+from ascend_hotfix.sim.kernels.registry import kernel, unsupported
+
+__all__ = [
+    "npu_dequant_swiglu_quant",
+    "npu_fast_gelu",
+    "npu_grouped_matmul_swiglu_quant",
+    "npu_grouped_matmul_swiglu_quant_v2",
+    "npu_swiglu",
+]
+
+
+def swiglu(x: torch.Tensor, dim: int = -1) -> torch.Tensor:
+    """``silu(a) * b`` for the two halves a, b of ``x`` along ``dim``."""
+    gate, up = x.chunk(2, dim)
+    return silu(gate) * up
+
+
+@kernel("npu::npu_swiglu")
+def npu_swiglu(input: torch.Tensor, dim: int = -1) -> torch.Tensor:
+    """``silu(a) * b`` for the two halves a, b of the input along ``dim``, in float32, cast back.
+
+    Definition: ``torch_npu.npu_swiglu``; ``aclnnSwiGlu``.
+    """
+    return swiglu(input.float(), dim).to(input.dtype)
+
+
+@kernel("npu::npu_fast_gelu")
+def npu_fast_gelu(input: torch.Tensor) -> torch.Tensor:
+    """``x * sigmoid(1.702 x)``, in float32, cast back.
+
+    Definition: ``torch_npu.npu_fast_gelu``; ``aclnnFastGelu`` writes it ``x / (1 + exp(-1.702 |x|)) * exp(0.851 (x - |x|))``.
+    """
+    x = input.float()
+    return (x * torch.sigmoid(1.702 * x)).to(input.dtype)
+
+
+def _dequant_swiglu_quant(
+    op: str,
+    x: torch.Tensor,
+    weight_scale: torch.Tensor | None,
+    activation_scale: torch.Tensor | None,
+    group_index: torch.Tensor | None,
+    activate_left: bool,
+    quant_mode: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    if quant_mode != 1:
+        raise unsupported(op, "quant_mode", quant_mode)
+    value = x.double()
+    if weight_scale is not None:
+        value = value * _row_scales(op, weight_scale.double(), group_index, len(value))
+    if activation_scale is not None:
+        value = value * activation_scale.double().reshape(-1, 1)
+    left, right = value.chunk(2, -1)
+    return quantize_per_token(silu(left) * right if activate_left else silu(right) * left)
+
+
+def _row_scales(op: str, scale: torch.Tensor, group_index: torch.Tensor | None, rows: int) -> torch.Tensor:
+    """The weight scale of each row: one for all, or by expert from the counts in ``group_index``; rows behind them get 0."""
+    if group_index is None:
+        if scale.dim() == 2 and scale.shape[0] != 1:
+            raise unsupported(op, "weight_scale", scale)
+        return scale.reshape(1, -1)
+    owner = torch.repeat_interleave(torch.arange(len(group_index)), group_index.long())
+    out = torch.zeros(rows, scale.shape[-1], dtype=scale.dtype)
+    out[: len(owner)] = scale.reshape(len(group_index), -1)[owner]
+    return out
+
+
+@kernel("npu::npu_dequant_swiglu_quant")
+def npu_dequant_swiglu_quant(
+    x: torch.Tensor,
+    weight_scale: torch.Tensor | None = None,
+    activation_scale: torch.Tensor | None = None,
+    group_index: torch.Tensor | None = None,
+    activate_left: bool = False,
+    quant_mode: int = 0,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """``y = x * weight_scale * activation_scale``; ``silu`` of the left half (``activate_left``) or the right one times the other;
+    then int8 per token (``quant_mode`` 1).
+
+    Shapes: x int32 ``[M, 2N]``, weight_scale ``[2N]`` or ``[E, 2N]`` with the row counts of the experts in group_index ``[E]``,
+    activation_scale ``[M]``; results int8 ``[M, N]`` and float32 ``[M]``.
+    Definition: ``torch_npu.npu_dequant_swiglu_quant``; ``aclnnDequantSwigluQuant``.
+    """
+    op = "npu::npu_dequant_swiglu_quant"
+    return _dequant_swiglu_quant(op, x, weight_scale, activation_scale, group_index, activate_left, quant_mode)
+
+
+@kernel(
+    "_C_ascend::npu_dequant_swiglu_quant",
+    "(Tensor x, *, Tensor? weight_scale=None, Tensor? activation_scale=None, Tensor? bias=None, Tensor? quant_scale=None, "
+    "Tensor? quant_offset=None, Tensor? group_index=None, bool activate_left=True, int quant_mode=0, int swiglu_mode=0, "
+    "float clamp_limit=0.0, float glu_alpha=1.0, float glu_bias=0.0) -> (Tensor y, Tensor scale)",
+)
+def custom_dequant_swiglu_quant(
+    x: torch.Tensor,
+    weight_scale: torch.Tensor | None = None,
+    activation_scale: torch.Tensor | None = None,
+    group_index: torch.Tensor | None = None,
+    activate_left: bool = True,
+    quant_mode: int = 0,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """vllm-ascend's own build of :func:`npu_dequant_swiglu_quant`, for which the plain SwiGLU is the default mode.
+
+    Definition: the schema in vllm-ascend ``csrc/torch_binding.cpp`` and the operator's page in its ``csrc`` folder.
+    """
+    op = "_C_ascend::npu_dequant_swiglu_quant"
+    return _dequant_swiglu_quant(op, x, weight_scale, activation_scale, group_index, activate_left, quant_mode)
+
+
+def _grouped_swiglu_quant(
+    op: str,
+    x: torch.Tensor,
+    weight: Sequence[torch.Tensor],
+    scale: Sequence[torch.Tensor],
+    x_scale: torch.Tensor,
+    group_list: torch.Tensor,
+    group_list_type: int | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    experts = per_expert(weight)
+    if x.dtype is not torch.int8 or experts[0].dtype is not torch.int8:
+        raise unsupported(op, "weight", experts[0])
+    bounds = group_bounds(op, group_list, group_list_type)
+    return quantize_per_token(swiglu(grouped_product(x, experts, bounds, per_expert(scale), x_scale)))
+
+
+@kernel("npu::npu_grouped_matmul_swiglu_quant")
+def npu_grouped_matmul_swiglu_quant(
+    x: torch.Tensor, weight: torch.Tensor, group_list: torch.Tensor, weight_scale: torch.Tensor, x_scale: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Grouped int8 product, dequantized, SwiGLU, int8 per token: gate, up and the next quantization in one op.
+
+    Shapes: x int8 ``[M, K]``, weight int8 ``[E, K, 2N]``, weight_scale ``[E, 2N]``, x_scale ``[M]``, group_list ``[E]`` running
+    sums; results int8 ``[M, N]``, float32 ``[M]`` and an empty offset.
+    Definition: ``torch_npu.npu_grouped_matmul_swiglu_quant``; ``aclnnGroupedMatmulSwigluQuant``.
+    """
+    op = "npu::npu_grouped_matmul_swiglu_quant"
+    quantized, scale = _grouped_swiglu_quant(op, x, [weight], [weight_scale], x_scale, group_list, 0)
+    return quantized, scale, torch.empty(0)
+
+
+@kernel("npu::npu_grouped_matmul_swiglu_quant_v2")
+def npu_grouped_matmul_swiglu_quant_v2(
+    x: torch.Tensor,
+    weight: Sequence[torch.Tensor],
+    weight_scale: Sequence[torch.Tensor],
+    x_scale: torch.Tensor,
+    group_list: torch.Tensor,
+    group_list_type: int | None = 0,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """As :func:`npu_grouped_matmul_swiglu_quant`, with lists of weights and scales and either form of ``group_list``.
+
+    Definition: ``torch_npu.npu_grouped_matmul_swiglu_quant_v2``; ``aclnnGroupedMatmulSwigluQuantV2``.
+    """
+    op = "npu::npu_grouped_matmul_swiglu_quant_v2"
+    return _grouped_swiglu_quant(op, x, weight, weight_scale, x_scale, group_list, group_list_type)
+
+
+@kernel(
+    "_C_ascend::grouped_matmul_swiglu_quant_weight_nz",
+    "(Tensor x, Tensor weight, Tensor weight_scale, Tensor x_scale, Tensor group_list, *, Tensor? bias=None, "
+    "Tensor? offset=None, float swiglu_limit=0.0) -> (Tensor output, Tensor output_scale, Tensor output_offset)",
+)
+def grouped_matmul_swiglu_quant_weight_nz(
+    x: torch.Tensor, weight: torch.Tensor, weight_scale: torch.Tensor, x_scale: torch.Tensor, group_list: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """vllm-ascend's own build of :func:`npu_grouped_matmul_swiglu_quant` for weights in the NZ memory format.
+
+    The format is a matter of storage only; tensors here stay in their logical order.
+    Definition: the schema in vllm-ascend ``csrc/torch_binding.cpp``.
+    """
+    op = "_C_ascend::grouped_matmul_swiglu_quant_weight_nz"
+    quantized, scale = _grouped_swiglu_quant(op, x, [weight], [weight_scale], x_scale, group_list, 0)
+    return quantized, scale, torch.empty(0)
