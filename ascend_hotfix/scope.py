@@ -206,6 +206,11 @@ def current() -> Scope:
     return of_config(get_current_vllm_config())
 
 
+def enclosing() -> Scope | None:
+    """The scope that a model under construction around us has pinned."""
+    return _STATE.pinned
+
+
 @contextlib.contextmanager
 def pinned(scope: Scope) -> Iterator[None]:
     """Makes *scope* the current one: vLLM shows the target's config while it builds a draft."""

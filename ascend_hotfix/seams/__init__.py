@@ -1,11 +1,40 @@
-"""What is done to upstream, and where: called by the finder after each watched module has been executed."""
+"""The seams: the few places in vLLM and vllm-ascend where names of one space meet those of the next.
+
+``build``: prefixes given to layers. ``lookup``: names asked of the quant description. ``weights``: tensor
+names on their way into load_weights. ``params``: names by which a loader looks parameters up. Each module
+says where its target lives in every release. The finder calls :func:`on_import`.
+"""
 
 from __future__ import annotations
 
 from types import ModuleType
 
+from ascend_hotfix import log, scope
+
 __all__ = ["on_import"]
+
+MODEL_PACKAGES = ("vllm.model_executor.models.", "vllm.models.", "vllm_ascend.models.", "vllm_ascend.patch.")
+CONFIG_PACKAGES = ("vllm_ascend.quantization.", "vllm_ascend._310p.quantization.")
 
 
 def on_import(name: str, module: ModuleType) -> None:
-    """Hooks what the seams know of *module*; called again when it is reloaded."""
+    """Arms what the just imported *module* holds. Raises nothing of ours, unless strict."""
+    if scope.catalog().off:
+        return
+    try:
+        _arm(name, module)
+    except Exception as error:
+        log.contained(f"arming {name}", error)
+
+
+def _arm(name: str, module: ModuleType) -> None:
+    from ascend_hotfix.seams import build, lookup, models
+
+    if name == "vllm.model_executor.models.utils":
+        build.arm(module)
+    elif name == "vllm.model_executor.model_loader.utils":
+        models.arm(module)
+    elif name.startswith(CONFIG_PACKAGES):
+        lookup.arm(module)
+    elif name.startswith(MODEL_PACKAGES):
+        models.arm_module(module)

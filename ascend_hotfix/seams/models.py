@@ -1,0 +1,73 @@
+"""Where a model is built: ``initialize_model`` opens the scope, and the built model's class is armed.
+
+``vllm.model_executor.model_loader.utils.initialize_model`` exists in every release from 0.11 to 0.30; a
+wrapper model calls it again for the language model inside. vllm-ascend 0.11 builds its draft without it,
+so the classes of model modules are armed when those modules are imported as well.
+"""
+
+from __future__ import annotations
+
+import inspect
+from types import ModuleType
+from typing import Any
+
+from ascend_hotfix import log, scope
+from ascend_hotfix.scope import Scope
+from ascend_hotfix.seams import hooking, lookup, weights
+
+__all__ = ["arm", "arm_module"]
+
+TARGET = "vllm.model_executor.model_loader.utils.initialize_model"
+
+
+def arm(module: ModuleType) -> None:
+    """Wraps ``initialize_model`` and the bindings of it that were made before."""
+    original = getattr(module, "initialize_model", None)
+    if original is None:
+        hooking.drifted("weights", TARGET, "vllm/model_executor/model_loader/utils.py")
+        return
+    if hooking.wrap(module, "initialize_model", _initialize_model):
+        hooking.replace_everywhere(original, module.initialize_model, "initialize_model")
+
+
+def arm_module(module: ModuleType) -> None:
+    """Arms every model class that *module* defines."""
+    for value in list(vars(module).values()):
+        if inspect.isclass(value) and value.__module__ == module.__name__ and "load_weights" in value.__dict__:
+            weights.arm_class(value)
+
+
+def _initialize_model(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    try:
+        current = _open_scope(*args, **kwargs)
+    except Exception as error:
+        log.contained("opening the scope of the model", error)
+        return wrapped(*args, **kwargs)
+    with scope.pinned(current):
+        model = wrapped(*args, **kwargs)
+    try:
+        weights.remember(model, current)
+        weights.arm_class(type(model))
+    except Exception as error:
+        log.contained(f"arming {type(model).__name__}", error)
+    return model
+
+
+def _open_scope(vllm_config: Any, *, model_config: Any = None, **_: Any) -> Scope:
+    """The scope of the model about to be built; inside a wrapper model, the wrapper's names stay in it."""
+    scope.announce()
+    _arm_config(vllm_config.quant_config)
+    inner = scope.of_config(vllm_config, model_config)
+    outer = scope.enclosing()
+    if outer is None or not set(outer.types) - set(inner.types):
+        return inner
+    return scope.of_types((*outer.types, *(t for t in inner.types if t not in outer.types)), config=inner.config)
+
+
+def _arm_config(quant_config: Any) -> None:
+    """A ModelSlim config class that lives where we did not look for it is armed here."""
+    if quant_config is not None and hasattr(quant_config, "quant_description"):
+        lookup.arm_class(type(quant_config))
+        if not hooking.is_wrapped(inspect.getattr_static(type(quant_config), "get_quant_method")):
+            name = f"{type(quant_config).__module__}.{type(quant_config).__qualname__}.get_quant_method"
+            hooking.drifted("lookup", name, "vllm_ascend/quantization/")

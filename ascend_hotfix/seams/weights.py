@@ -1,0 +1,235 @@
+"""The weights seam: tensor names on their way into ``load_weights``, and what load_weights made of them.
+
+``load_weights`` of every model class is wrapped. Renames, drops and fills act at the outermost call, on
+checkpoint names; the aliases of the params seam act at every level, since each inner model looks its
+own parameters up. A name is renamed only where that brings it closer to a parameter of the built
+model (:class:`Places`), so a rule does nothing once upstream knows the name.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from ascend_hotfix import log, scope
+from ascend_hotfix.ledger import LEDGER
+from ascend_hotfix.names import Renamer, matches
+from ascend_hotfix.scope import Scope
+from ascend_hotfix.seams import hooking, params
+
+__all__ = ["Places", "arm_class", "remember"]
+
+PARAMETER, MODULE, NEIGHBOUR, NOWHERE = 3, 2, 1, 0
+
+
+class _Stack(threading.local):
+    depth = 0
+
+
+_STACK = _Stack()
+_SCOPES: WeakKeyDictionary[Any, Scope] = WeakKeyDictionary()
+
+
+def arm_class(cls: type) -> None:
+    """Wraps ``load_weights`` of a model class and of the classes it comes from, where they define it."""
+    for owner in cls.__mro__:
+        if callable(owner.__dict__.get("load_weights")):
+            hooking.wrap(owner, "load_weights", _load_weights)
+
+
+def remember(model: Any, current: Scope) -> None:
+    """Keeps the scope in which *model* was built, for the time when its weights are loaded."""
+    _SCOPES[model] = current
+
+
+def _load_weights(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    outermost = _STACK.depth == 0
+    try:
+        current = _scope_of(instance)
+        load = _Load(instance, current) if outermost else None
+        if load is not None:
+            args, kwargs = load.take_over(args, kwargs)
+        aliases = params.Aliases(instance, current)
+    except Exception as error:
+        log.contained(f"preparing to load {type(instance).__name__}", error)
+        return wrapped(*args, **kwargs)
+    _STACK.depth += 1
+    try:
+        with aliases:
+            loaded = wrapped(*args, **kwargs)
+    except Exception as error:
+        if load is not None and not isinstance(error, log.StrictError):
+            hooking.add_hint(error, load.hint(error))
+        raise
+    finally:
+        _STACK.depth -= 1
+    try:
+        loaded = aliases.map_back(loaded)
+        return load.finish(loaded) if load is not None else loaded
+    except Exception as error:
+        log.contained(f"finishing to load {type(instance).__name__}", error)
+        return loaded
+
+
+def _scope_of(model: Any) -> Scope:
+    held = _SCOPES.get(model)
+    if held is None:
+        held = scope.of_model(model)
+        if not held.types:
+            held = scope.current()
+        _SCOPES[model] = held
+    return held
+
+
+class Places:
+    """Where in a built model a checkpoint name can land, as upstream's own mapper and fused names have it."""
+
+    def __init__(self, model: Any, packed: Mapping[str, Iterable[str]] | None = None) -> None:
+        self.parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+        self.parameters.update(name for name, _ in model.named_buffers(remove_duplicate=False))
+        self.modules = {name for name, _ in model.named_modules()}
+        self._mapper = getattr(model, "hf_to_vllm_mapper", None)
+        self._fused: dict[str, set[str]] = {}
+        own = getattr(model, "packed_modules_mapping", None)
+        for mapping in (own, packed):
+            for fused, shards in (mapping or {}).items():
+                for shard in shards:
+                    self._fused.setdefault(shard, set()).add(fused)
+        self._memo: dict[str, int] = {}
+
+    def closeness(self, name: str) -> int:
+        """PARAMETER, MODULE, NEIGHBOUR (the module it would be in is there) or NOWHERE.
+
+        A name that the model's own mapper drops counts as PARAMETER: upstream knows what to do with it.
+        """
+        found = self._memo.get(name)
+        if found is None:
+            mapped = self._mapped(name)
+            found = PARAMETER if mapped is None else max(self._closeness(one) for one in self._variants(mapped))
+            self._memo[name] = found
+        return found
+
+    def _mapped(self, name: str) -> str | None:
+        map_name = getattr(self._mapper, "_map_name", None)
+        return map_name(name) if callable(map_name) else name
+
+    def _variants(self, name: str) -> Iterator[str]:
+        """*name*, with its module fused, and with its expert's number taken out."""
+        yield name
+        segments = name.split(".")
+        for index, segment in enumerate(segments[:-1]):
+            for fused in self._fused.get(segment, ()):
+                yield ".".join([*segments[:index], fused, *segments[index + 1 :]])
+            if segment == "experts" and segments[index + 1].isdigit():
+                yield ".".join([*segments[: index + 1], segments[-1]])
+
+    def _closeness(self, name: str) -> int:
+        module = name.rpartition(".")[0]
+        parent = module.rpartition(".")[0]
+        if name in self.parameters:
+            return PARAMETER
+        if module and module in self.modules:
+            return MODULE
+        return NEIGHBOUR if parent and parent in self.modules else NOWHERE
+
+
+class _Load:
+    """One outermost call of load_weights."""
+
+    def __init__(self, model: Any, current: Scope) -> None:
+        self.model, self.scope = model, current
+        self.renamers = list(current.renamers("weights"))
+        self.drops = list(current.records("drop"))
+        self.seen: set[str] = set()
+        self.last = ""
+        self._places: Places | None = None
+
+    @property
+    def places(self) -> Places:
+        """Made at first need: most loads need none."""
+        if self._places is None:
+            packed = {record.fused: record.shards for _, record in self.scope.records("packed")}
+            self._places = Places(self.model, packed)
+        return self._places
+
+    def take_over(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The call with its weights passed through us."""
+        if "weights" in kwargs:
+            return args, {**kwargs, "weights": self.pass_on(kwargs["weights"])}
+        return (self.pass_on(args[0]), *args[1:]) if args else args, kwargs
+
+    def pass_on(self, weights: Any) -> Iterator[Any]:
+        """The weights with their names renamed and the dropped ones left out. Tensors are not touched."""
+        items = weights.items() if isinstance(weights, Mapping) else weights
+        for item in items:
+            name, *rest = item
+            self.last = name
+            try:
+                renamed = self._renamed(name)
+            except Exception as error:
+                log.contained(f"renaming the tensor {name!r}", error)
+                renamed = name
+            if renamed is None:
+                continue
+            self.seen.add(renamed)
+            yield (renamed, *rest)
+
+    def _renamed(self, name: str) -> str | None:
+        """The name that is passed on, or None to drop the tensor."""
+        for one, renamer in self.renamers:
+            name = self._closer(one.patch, one.fix, renamer, name)
+        for one, record in self.drops:
+            if matches(record.pattern, name) and (one.fix.override or self.places.closeness(name) < PARAMETER):
+                LEDGER.hit(one.patch, one.fix.id, "drop", name)
+                return None
+        return name
+
+    def _closer(self, patch: str, fix: Any, renamer: Renamer, name: str) -> str:
+        before = -1 if fix.override else None
+        for candidate in renamer.candidates(name):
+            if before is None:
+                before = self.places.closeness(name)
+            if self.places.closeness(candidate.new) > before:
+                LEDGER.hit(patch, fix.id, "weights", f"{name} -> {candidate.new}")
+                return renamer.count(candidate)
+        return name
+
+    def finish(self, loaded: Any) -> Any:
+        """Fills what no tensor has filled, and says what was done."""
+        loaded = self._fill(loaded)
+        LEDGER.settle()
+        for entry in LEDGER:
+            if entry.state == "unused" and not entry.hits and scope.from_path(entry.patch):
+                log.finding(
+                    f"{entry.patch}.{entry.fix}: its {entry.seam} rules matched nothing in {type(self.model).__name__}; "
+                    f"'ascend-hotfix doctor MODEL_DIR' shows which names there are"
+                )
+        log.info(f"{type(self.model).__name__} loaded: {LEDGER.summary()}")
+        LEDGER.write()
+        return loaded
+
+    def _fill(self, loaded: Any) -> Any:
+        fills = list(self.scope.records("fill"))
+        if not fills:
+            return loaded
+        written = loaded if isinstance(loaded, set) else self.seen
+        for name, parameter in self.model.named_parameters():
+            if name in written:
+                continue
+            for one, record in fills:
+                if matches(record.pattern, name):
+                    parameter.data.fill_(record.value)
+                    LEDGER.hit(one.patch, one.fix.id, "fill", f"{name} = {record.value}")
+                    if isinstance(loaded, set):
+                        loaded.add(name)
+                    break
+        return loaded
+
+    def hint(self, error: Exception) -> str:
+        """What a person needs to know about a load that failed."""
+        text = f"loading {type(self.model).__name__} stopped at the checkpoint tensor {self.last!r}"
+        if isinstance(error, KeyError) and error.args and isinstance(error.args[0], str):
+            text += f": its loader asked for a parameter {error.args[0]!r}"
+        return f"{text}. 'ascend-hotfix doctor MODEL_DIR' checks every tensor of the checkpoint and suggests a patch"
