@@ -22,12 +22,7 @@ __all__ = ["WATCHED", "WATCHED_PACKAGES", "Finder", "install", "watched"]
 # Where a seam may live, in every release since 0.11. A module that a release lacks is never asked for.
 WATCHED = frozenset(
     {
-        "vllm.config",
-        "vllm.model_executor.layers.quantization.compressed_tensors.compressed_tensors",
-        "vllm.model_executor.model_loader.base_loader",
-        "vllm.model_executor.model_loader.default_loader",
         "vllm.model_executor.model_loader.utils",
-        "vllm.model_executor.model_loader.weight_utils",
         "vllm.model_executor.models.utils",
         "vllm_ascend._310p.quantization.modelslim_config",
         "vllm_ascend.quantization.configs.modelslim_config",
@@ -36,7 +31,7 @@ WATCHED = frozenset(
     }
 )
 # Everything below these packages.
-WATCHED_PACKAGES = ("vllm.model_executor.models.", "vllm_ascend.models.", "vllm_ascend.patch.")
+WATCHED_PACKAGES = ("vllm.model_executor.models.", "vllm.models.", "vllm_ascend.models.", "vllm_ascend.patch.")
 
 
 def watched(name: str) -> bool:

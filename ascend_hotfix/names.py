@@ -205,6 +205,9 @@ class Renaming:
 class Renamer:
     """Rules in order, each at most once, and a count of the hits of each.
 
+    Of the rules that hold on to the start of a name (Exact, Prefix, Layers) only the first that fits
+    moves it; Segments, Suffix and Regex add up.
+
     ``rename(rename(x)) == rename(x)`` for every rule set and every name: where a second pass would
     change the result of the first, the name is left alone.
     """
@@ -217,12 +220,17 @@ class Renamer:
         self._memo: dict[str, Renaming] = {}
 
     def _pass(self, name: str) -> tuple[str, tuple[int, ...]]:
-        fired = []
+        """*name* with all rules applied in order; of those that hold on to its start, only the first that fits."""
+        fired: list[int] = []
+        held = False
         for index, rule in enumerate(self.rules):
+            at_start = isinstance(rule, Exact | Prefix | Layers)
+            if at_start and held:
+                continue
             moved = rule.apply(name)
             if moved != name:
                 fired.append(index)
-                name = moved
+                name, held = moved, held or at_start
         return name, tuple(fired)
 
     def look(self, name: str) -> Renaming:

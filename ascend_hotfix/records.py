@@ -172,7 +172,7 @@ class Fix:
             problems.append("override needs versions: an override does not retire itself")
         for name, kind in RULE_FIELDS.items():
             problems += _tuple_of(name, getattr(self, name), kind)
-        if not problems:
+        if not problems and self.override:
             for name in RENAMING_FIELDS:
                 problems += _unstable(name, getattr(self, name))
         if not any(getattr(self, name) for name in RULE_FIELDS):

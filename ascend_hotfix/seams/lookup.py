@@ -77,8 +77,9 @@ class Description(dict[str, Any]):
         if self._modules is None:
             self._modules = {}
             for key in self:
-                module, _, leaf = key.rpartition(".")
-                self._modules.setdefault(module, []).append(leaf)
+                module, dot, leaf = key.rpartition(".")
+                if dot:  # 'version', 'model_quant_type' and their like speak of no module
+                    self._modules.setdefault(module, []).append(leaf)
         return self._modules
 
     def knows(self, module: str) -> bool:
