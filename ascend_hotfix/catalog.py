@@ -97,7 +97,8 @@ class Catalog:
             selection
             for source in self.sources.values()
             for selection in (Selection(source.patch.name, fix) for fix in source.patch.fixes)
-            if (not plus or _addressed(source.patch, selection, plus)) and not _addressed(source.patch, selection, minus)
+            if (not plus or _addressed(source.patch, selection, plus))
+            and not _addressed(source.patch, selection, minus)
         ]
 
     def unknown_terms(self) -> list[str]:
@@ -262,7 +263,9 @@ def _patches_of(module: ModuleType, origin: str, stem: str) -> list[ModelPatch]:
     if found is None:
         found = (module.PATCH,) if hasattr(module, "PATCH") else ()
     if not isinstance(found, tuple | list) or not found or not all(isinstance(one, ModelPatch) for one in found):
-        raise PatchError(origin, ["defines no PATCH; expected PATCH = ModelPatch(...), or PATCHES = (ModelPatch(...), ...)"])
+        raise PatchError(
+            origin, ["defines no PATCH; expected PATCH = ModelPatch(...), or PATCHES = (ModelPatch(...), ...)"]
+        )
     return [one if one.name else replace(one, name=stem.lower()) for one in found]
 
 
@@ -285,5 +288,3 @@ def _add_entry_points(catalog: Catalog) -> None:
             catalog.problems.append(f"{origin}: {error}" if error.what != origin else str(error))
         except Exception as error:
             catalog.problems.append(f"{origin}: {type(error).__name__}: {error}")
-
-

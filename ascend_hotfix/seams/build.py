@@ -57,7 +57,7 @@ def _is_known(prefix: str) -> bool:
 
 
 def _known_prefixes() -> frozenset[str]:
-    from vllm.config import get_current_vllm_config  # type: ignore[import-not-found,unused-ignore]
+    from vllm.config import get_current_vllm_config
 
     config = get_current_vllm_config().quant_config
     if config is None:
@@ -65,7 +65,7 @@ def _known_prefixes() -> frozenset[str]:
     stamp = id(getattr(config, "quant_description", None))
     held = _NAMES.get(config)
     if held is None or held[0] != stamp:
-        names = set()
+        names: set[str] = set()
         for name in quantized_names(config):
             segments = name.split(".")
             names.update(".".join(segments[:end]) for end in range(1, len(segments) + 1))

@@ -21,7 +21,7 @@ __all__ = ["add_hint", "drifted", "is_wrapped", "replace_everywhere", "wrap"]
 Wrapper = Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
-class _Wrapped(wrapt.FunctionWrapper):  # type: ignore[misc,unused-ignore]
+class _Wrapped(wrapt.FunctionWrapper):  # type: ignore[misc,type-arg,unused-ignore]
     """A FunctionWrapper that we recognise as ours."""
 
 

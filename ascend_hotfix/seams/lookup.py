@@ -10,6 +10,7 @@ fix knows stays a miss, and upstream does with it what it always did.
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
 from collections.abc import Iterable, Iterator
@@ -66,7 +67,7 @@ class Description(dict[str, Any]):
 
     def get(self, key: str, default: Any = None) -> Any:
         """As dict.get, a miss remembered."""
-        return self[key] if key in self else default
+        return self[key] if key in self else default  # noqa: SIM401
 
     def has(self, key: str) -> bool:
         """Is *key* there? Not remembered."""
@@ -322,7 +323,7 @@ def _is_draft_layer(module: str, config: Any) -> bool:
     holders = (config, *(getattr(config, key, None) for key in scope.NESTED))
     counts = [count for one in holders if isinstance(count := getattr(one, "num_hidden_layers", None), int)]
     segments = module.split(".")
-    numbers = [int(b) for a, b in zip(segments, segments[1:], strict=False) if a == "layers" and b.isdigit()]
+    numbers = [int(b) for a, b in itertools.pairwise(segments) if a == "layers" and b.isdigit()]
     return bool(counts) and any(number >= counts[0] for number in numbers)
 
 

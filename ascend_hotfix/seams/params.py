@@ -52,7 +52,9 @@ class Aliases:
             self._model.named_parameters = self._named_parameters
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._model.__dict__.pop("named_parameters", None)
         for alias, name, one in self._aliases.values():
             if alias.asked:

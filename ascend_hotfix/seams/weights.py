@@ -203,7 +203,8 @@ class _Load:
         for entry in LEDGER:
             if entry.state == "unused" and not entry.hits and scope.from_path(entry.patch):
                 log.finding(
-                    f"{entry.patch}.{entry.fix}: its {entry.seam} rules matched nothing in {type(self.model).__name__}; "
+                    f"{entry.patch}.{entry.fix}: its {entry.seam} rules matched nothing in "
+                    f"{type(self.model).__name__}; "
                     f"'ascend-hotfix doctor MODEL_DIR' shows which names there are"
                 )
         log.info(f"{type(self.model).__name__} loaded: {LEDGER.summary()}")
