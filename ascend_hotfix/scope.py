@@ -108,7 +108,62 @@ def announce() -> None:
         finding(message)
     for note in version_notes(versions()):
         if LEDGER.find(note):
-            have = ", ".join(f"{name} {versions().get(name, 'not installed')}" for name in ("vllm", "vllm-ascend"))
+            info(note)
+
+
+def model_types(hf_config: Any) -> tuple[str, ...]:
+    """Every model_type under which a transformers config and the configs inside it are known."""
+    seen: list[str] = []
+    todo = [hf_config]
+    while todo:
+        config = todo.pop(0)
+        if config is None or isinstance(config, str | int):
+            continue
+        name = _get(config, "model_type")
+        if isinstance(name, str) and name and name not in seen:
+            seen.append(name)
+        todo += [_get(config, key) for key in NESTED]
+    return tuple(seen)
+
+
+def _get(config: Any, key: str) -> Any:
+    if isinstance(config, dict):
+        return config.get(key)
+    with contextlib.suppress(Exception):
+        return getattr(config, key, None)
+    return None
+
+
+def architectures(hf_config: Any) -> tuple[str, ...]:
+    """The model class names of a transformers config."""
+    names = _get(hf_config, "architectures")
+    return tuple(one for one in names if isinstance(one, str)) if isinstance(names, list | tuple) else ()
+
+
+def of_types(types: Iterable[str], classes: Iterable[str] = (), config: Any = None) -> Scope:
+    """The scope of a model that is known as any of *types*, with model classes *classes*."""
+    key = (tuple(types), tuple(classes))
+    with _LOCK:
+        scope = _SCOPES.get(key)
+        if scope is None:
+            scope = _SCOPES[key] = _make(*key, config)
+        return scope
+
+
+def _make(types: tuple[str, ...], classes: tuple[str, ...], config: Any) -> Scope:
+    found = catalog()
+    if found.off:
+        return Scope(types)
+    selected = [one for one in found.select(types, versions()) if _class_fits(found, one, classes)]
+    for one in selected:
+        for seam in seams_of(one.fix):
+            LEDGER.entry(one.patch, one.fix.id, seam)
+    for one, reason in found.out_of_range(types, versions()):
+        for seam in seams_of(one.fix):
+            LEDGER.mark(one.patch, one.fix.id, seam, "out of range", reason)
+    names = ", ".join(sorted({one.patch for one in selected})) or "none"
+    if LEDGER.find(f"scope {types}"):
+        have = ", ".join(f"{name} {versions().get(name, 'not installed')}" for name in ("vllm", "vllm-ascend"))
         info(f"model {'/'.join(types) or '?'}: patches armed: {names} ({have}); {ENV_MODELS}=none switches this off")
     return Scope(types, selected, config)
 
