@@ -19,6 +19,7 @@ __all__ = ["Exact", "Layers", "Prefix", "Regex", "Renamer", "Renaming", "Rule", 
 
 WILDCARD = "*"
 ANY_DEPTH = "**"
+_NUMBER = re.compile(r"[0-9]+")
 
 
 def _split(name: str) -> list[str]:
@@ -53,6 +54,20 @@ def _new_covers(new: list[str], segments: list[str], start: int, length: int) ->
     )
 
 
+def _require(rule: object, label: str, value: object, kind: type, what: str) -> None:
+    if not isinstance(value, kind):
+        raise TypeError(f"{type(rule).__name__}.{label} must be {what}, not {value!r}")
+
+
+def _whole_segments(rule: object, label: str, value: str) -> None:
+    _require(rule, label, value, str, "a string")
+    if any(not part for part in _split(value)):
+        raise ValueError(
+            f"{rule!r}: {label} has an empty segment; write whole segments without outer dots, "
+            f"such as {value.strip('.')!r}"
+        )
+
+
 @dataclass(frozen=True)
 class _Run:
     """A rule that replaces a run of segments. ``*`` stands for one segment and is carried over in order."""
@@ -61,14 +76,8 @@ class _Run:
     new: str
 
     def __post_init__(self) -> None:
-        for label, value in (("old", self.old), ("new", self.new)):
-            if not isinstance(value, str):
-                raise TypeError(f"{type(self).__name__}.{label} must be a string, not {type(value).__name__}")
-            if any(not part for part in _split(value)):
-                raise ValueError(
-                    f"{self!r}: {label} has an empty segment; write whole segments without outer dots, "
-                    f"such as {value.strip('.')!r}"
-                )
+        _whole_segments(self, "old", self.old)
+        _whole_segments(self, "new", self.new)
         if self.old == self.new:
             raise ValueError(f"{self!r} changes nothing")
         if ANY_DEPTH in _split(self.old) + _split(self.new):
@@ -139,7 +148,7 @@ class Suffix(_Run):
 
 @dataclass(frozen=True)
 class Layers:
-    """Moves layer numbers: ``Layers("model.layers", 30)`` turns ``model.layers.1`` into ``model.layers.31``.
+    """Moves layer numbers: ``Layers("model.layers", 30, stop=30)`` turns ``model.layers.1`` into ``model.layers.31``.
 
     *start* and *stop* bound the numbers that move (``start <= n < stop``). A range that would move its
     own results again is refused, so that the rule stays idempotent (vllm-ascend ``patch_eagle3_pp_aux``).
@@ -151,15 +160,24 @@ class Layers:
     stop: int = 1 << 30
 
     def __post_init__(self) -> None:
+        _whole_segments(self, "prefix", self.prefix)
+        for label in ("by", "start", "stop"):
+            _require(self, label, getattr(self, label), int, "a whole number")
+        if WILDCARD in self.prefix:
+            raise ValueError(f"{self!r}: prefix takes no '*'; write the segments before the number")
         if not self.by:
             raise ValueError(f"{self!r} changes nothing")
+        if self.start >= self.stop:
+            raise ValueError(f"{self!r}: no number lies between start and stop")
+        if self.start < 0 or self.start + self.by < 0:
+            raise ValueError(f"{self!r}: would give a number below zero; bound it with start")
         if self.start + self.by < self.stop and self.start < self.stop + self.by:
             raise ValueError(f"{self!r}: would move its own results again; bound it with start and stop")
 
     def apply(self, name: str) -> str:
         """*name* with the number that follows the prefix moved."""
         head, rest = _split(self.prefix), _split(name)
-        if len(rest) <= len(head) or rest[: len(head)] != head or not rest[len(head)].isdigit():
+        if len(rest) <= len(head) or rest[: len(head)] != head or not _NUMBER.fullmatch(rest[len(head)]):
             return name
         number = int(rest[len(head)])
         if not self.start <= number < self.stop:
@@ -175,10 +193,17 @@ class Regex:
     new: str
 
     def __post_init__(self) -> None:
+        _require(self, "pattern", self.pattern, str, "a string")
+        _require(self, "new", self.new, str, "a string")
         try:
-            object.__setattr__(self, "_compiled", re.compile(self.pattern))
+            compiled = re.compile(self.pattern)
         except re.error as error:
             raise ValueError(f"{self!r}: not a regular expression: {error}") from error
+        try:
+            compiled.sub(self.new, "")  # reads the replacement whether or not there is a match
+        except (re.error, IndexError) as error:
+            raise ValueError(f"{self!r}: new is not a replacement for it: {error}") from error
+        object.__setattr__(self, "_compiled", compiled)
 
     def apply(self, name: str) -> str:
         """*name* with the first match replaced."""
