@@ -1,0 +1,331 @@
+"""The laws of renaming, each on its own."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ascend_hotfix.names import Exact, Layers, Prefix, Regex, Renamer, Segments, Suffix, matches
+
+# Few segments that are parts of each other, so that rules meet, overlap and almost match.
+SEGMENT = st.sampled_from(["model", "language_model", "layers", "mlp", "gate", "gate_proj", "experts", "0", "1", "12"])
+NAME = st.lists(SEGMENT, max_size=6).map(".".join)
+PART = st.lists(SEGMENT | st.just("*"), max_size=3).map(".".join)
+
+
+def made(kind: type, *arguments: st.SearchStrategy) -> st.SearchStrategy:
+    """Rules of *kind*, without the arguments that it refuses."""
+
+    def make(drawn: tuple) -> object:
+        try:
+            return kind(*drawn)
+        except ValueError:
+            return None
+
+    return st.tuples(*arguments).map(make).filter(lambda rule: rule is not None)
+
+
+RUN = st.one_of(*(made(kind, PART, PART) for kind in (Exact, Prefix, Segments, Suffix)))
+LAYERS = made(Layers, NAME, st.integers(-12, 40), st.integers(0, 3), st.integers(0, 20))
+REGEX = made(
+    Regex,
+    st.sampled_from([r"model", r"^model\.", r"gate$", r"(\w+)\.(\w+)", r"\d+", r"layers\.(\d+)", r"", r"x*", r"^$"]),
+    st.sampled_from(["", "model", "model.", r"\1", r"\2.\1", r"\g<0>.x", r"language_model.\g<0>", "gate_proj"]),
+)
+RULE = RUN | LAYERS | REGEX
+RULES = st.lists(RULE, max_size=5).map(tuple)
+KNOWN = st.sets(NAME, max_size=30)
+
+
+# Idempotent: a wrapper's load_weights and its inner model's both see every name
+
+
+@given(RULES, NAME)
+@example((Segments("model", "model.language_model"),), "model.layers")
+@example((Segments("mlp", "gate"),), "mlp.mlp")
+@example((Prefix("a", "b"), Prefix("b", "a")), "a.x")
+@example((Regex("model", "model.model"),), "model")
+@example((Regex("", "x"),), "a")
+def test_renaming_twice_is_renaming_once(rules, name):
+    renamer = Renamer(rules)
+    once = renamer.rename(name)
+    assert renamer.rename(once) == once
+
+
+@given(RULES, NAME)
+def test_a_name_that_a_second_pass_would_move_again_is_left_alone(rules, name):
+    renamer = Renamer(rules)
+    new, _ = renamer._pass(name)
+    assert renamer.look(name).new == (new if renamer._pass(new)[0] == new else name)
+
+
+def test_a_rule_whose_result_contains_what_it_looks_for_is_applied_once():
+    renamer = Renamer((Segments("experts", "experts.routed_experts"),))
+    new = renamer.rename("layers.0.experts.w13_weight")
+    assert (new, renamer.rename(new)) == ("layers.0.experts.routed_experts.w13_weight",) * 2
+
+
+# Dot-anchored: vllm-ascend 0.16 to 0.29 compares with a bare startswith
+
+
+@given(RUN, NAME)
+def test_a_rule_replaces_a_run_of_whole_segments_and_keeps_the_rest(rule, name):
+    new = rule.apply(name)
+    if new != name:
+        assert new in replacements(rule, name)
+
+
+@given(RUN, NAME)
+def test_a_rule_replaces_only_where_its_kind_may(rule, name):
+    old, segments = rule.old.split(".") if rule.old else [], name.split(".") if name else []
+    places = {
+        Exact: {0} if len(old) == len(segments) else set(),
+        Prefix: {0},
+        Suffix: {len(segments) - len(old)},
+        Segments: set(range(len(segments) + 1)),
+    }[type(rule)]
+    new = rule.apply(name)
+    assert new == name or new in replacements(rule, name, places)
+
+
+def replacements(rule: Exact | Prefix | Segments | Suffix, name: str, places: set[int] | None = None) -> set[str]:
+    """What *rule* can make of *name*, at any place, found with a regular expression over the dotted text."""
+    segments, length = name.split(".") if name else [], len(rule.old.split(".")) if rule.old else 0
+    found = set()
+    for start in range(len(segments) - length + 1):
+        run = ".".join(segments[start : start + length])
+        match = re.fullmatch(re.escape(rule.old).replace(r"\*", r"([^.]+)"), run)
+        if match and (places is None or start in places):
+            captured = iter(match.groups())
+            new = re.sub(r"\*", lambda _: next(captured), rule.new)  # noqa: B023
+            found.add(".".join(part for part in (*segments[:start], new, *segments[start + length :]) if part))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("rule", "untouched"),
+    [
+        (Prefix("mlp.gate", "x"), "mlp.gate_proj"),
+        (Suffix("proj", "x"), "mlp.gate_proj"),
+        (Segments("model", "x"), "language_model.models"),
+        (Exact("model", "x"), "model.layers"),
+        (Layers("layers", 2, stop=2), "layers_extra.1"),
+        (Layers("layers", 2, stop=2), "model.layers.1"),
+        (Prefix("", "model"), "model.layers"),
+    ],
+)
+def test_part_of_a_segment_is_no_match(rule, untouched):
+    assert rule.apply(untouched) == untouched
+
+
+# First match only
+
+
+@given(made(Segments, PART, PART), NAME)
+def test_the_first_run_that_is_not_renamed_yet_is_replaced(rule, name):
+    new = rule.apply(name)
+    length = len(rule.old.split("."))
+    segments = name.split(".") if name else []
+    starts = [i for i in range(len(segments)) if matches(rule.old, ".".join(segments[i : i + length]))]
+    if new == name:
+        assert all(covered(rule, segments, start, length) or same(rule, name, start) for start in starts)
+    else:
+        assert any(new in replacements(rule, name, {start}) for start in starts)
+        first = next(start for start in starts if new in replacements(rule, name, {start}))
+        assert all(covered(rule, segments, start, length) for start in starts if start < first)
+
+
+def covered(rule: Segments, segments: list[str], start: int, length: int) -> bool:
+    """Does the run at *start* lie inside an occurrence of what the rule writes?"""
+    width = len(rule.new.split(".")) if rule.new else 0
+    return width >= length and any(
+        matches(rule.new, ".".join(segments[first : first + width]))
+        for first in range(max(0, start + length - width), min(start, len(segments) - width) + 1)
+    )
+
+
+def same(rule: Segments, name: str, start: int) -> bool:
+    return name in replacements(rule, name, {start})
+
+
+def test_of_two_runs_the_first_is_replaced():
+    assert Segments("mlp", "x").apply("mlp.a.mlp") == "x.a.mlp"
+
+
+def test_a_regular_expression_replaces_its_first_match():
+    assert Regex(r"\d+", "N").apply("layers.1.experts.2") == "layers.N.experts.2"
+
+
+def test_rules_that_do_not_hold_on_to_the_start_add_up_in_order():
+    renamer = Renamer((Segments("a", "b"), Segments("b", "c"), Suffix("y", "z"), Regex("z", "end")))
+    assert (renamer.rename("x.a.y"), renamer.hits) == ("x.c.end", [1, 1, 1, 1])
+
+
+def test_of_the_rules_that_hold_on_to_the_start_only_the_first_that_fits_moves_a_name():
+    renamer = Renamer((Prefix("a", "c"), Prefix("a.b", "d"), Layers("c", 3, stop=3), Suffix("y", "z")))
+    assert (renamer.rename("a.b.y"), renamer.hits) == ("c.b.z", [1, 0, 0, 1])
+
+
+# Hits
+
+
+@given(RULES, st.lists(NAME, max_size=8))
+def test_every_renaming_counts_the_rules_that_moved_it(rules, names):
+    renamer, expected = Renamer(rules), Counter()
+    for name in names:
+        expected.update(renamer.look(name).rules)
+        renamer.rename(name)
+    assert renamer.hits == [expected[index] for index in range(len(rules))]
+
+
+@given(RULES, NAME)
+def test_looking_counts_nothing(rules, name):
+    renamer = Renamer(rules)
+    renamer.look(name)
+    list(renamer.candidates(name))
+    renamer.resolve(name, lambda _: True)
+    assert renamer.hits == [0] * len(rules)
+
+
+@given(RULES, NAME)
+def test_a_renaming_is_true_exactly_when_it_changes_the_name(rules, name):
+    renaming = Renamer(rules).look(name)
+    assert bool(renaming) == (renaming.new != name)
+
+
+# A rule only turns a miss into a hit
+
+
+@given(RULES, NAME, KNOWN)
+def test_a_known_name_is_never_renamed(rules, name, known):
+    assert Renamer(rules).resolve(name, {*known, name}.__contains__).new == name
+
+
+@given(RULES, NAME, KNOWN)
+def test_a_resolved_name_was_unknown_and_is_known(rules, name, known):
+    resolved = Renamer(rules).resolve(name, known.__contains__)
+    if resolved:
+        assert name not in known
+        assert resolved.new in known
+
+
+@given(RULES, NAME, KNOWN)
+def test_a_name_stays_a_miss_only_when_no_candidate_is_known(rules, name, known):
+    renamer = Renamer(rules)
+    resolved = renamer.resolve(name, known.__contains__)
+    if not resolved and name not in known:
+        assert not any(candidate.new in known for candidate in renamer.candidates(name))
+
+
+@given(RULES, NAME)
+def test_candidates_start_with_all_rules_together(rules, name):
+    renamer = Renamer(rules)
+    together = renamer.look(name)
+    first = next(iter(renamer.candidates(name)), together)
+    assert not together or first == together
+
+
+@given(RULES, NAME)
+def test_no_candidate_is_the_name_itself(rules, name):
+    assert all(candidate.new != name for candidate in Renamer(rules).candidates(name))
+
+
+# Each kind, by example
+
+
+@pytest.mark.parametrize(
+    ("rule", "name", "new"),
+    [
+        (Exact("", "lm_head"), "", "lm_head"),
+        (Exact("head", ""), "head", ""),
+        (Exact("layers.*.mlp", "blocks.*.ffn"), "layers.3.mlp", "blocks.3.ffn"),
+        (Prefix("model", "language_model.model"), "model.layers.0", "language_model.model.layers.0"),
+        (Prefix("", "model"), "layers.0", "model.layers.0"),
+        (Prefix("", "model"), "model_x.layers", "model.model_x.layers"),
+        (Prefix("model", ""), "model.layers.0", "layers.0"),
+        (Segments("language_model", ""), "model.language_model.layers", "model.layers"),
+        (Segments("mlp.*.gate", "mlp.gate.*"), "layers.0.mlp.7.gate", "layers.0.mlp.gate.7"),
+        (Suffix("weight", "weight_packed"), "layers.0.weight", "layers.0.weight_packed"),
+        (Suffix("e.*", "experts.*"), "mlp.e.5", "mlp.experts.5"),
+        (Layers("model.layers", 30, stop=30), "model.layers.1.mlp", "model.layers.31.mlp"),
+        (Layers("model.layers", -4, start=4, stop=8), "model.layers.5", "model.layers.1"),
+        (Layers("model.layers", 30, stop=30), "model.layers.30", "model.layers.30"),
+        (Layers("model.layers", 30, stop=30), "model.layers.x", "model.layers.x"),
+        (Layers("model.layers", 30, stop=30), "model.layers.²", "model.layers.²"),
+        (Regex(r"^h\.(\d+)", r"layers.\1"), "h.2.mlp", "layers.2.mlp"),
+    ],
+)
+def test_what_a_rule_does(rule, name, new):
+    assert rule.apply(name) == new
+
+
+# What a rule refuses, when it is made
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Prefix("model.", "x"), "empty segment; write whole segments without outer dots, such as 'model'"),
+        (lambda: Exact("a", "b..c"), "empty segment"),
+        (lambda: Suffix("weight", "weight"), "changes nothing"),
+        (lambda: Segments("", "x"), "old must not be empty"),
+        (lambda: Suffix("", "x"), "old must not be empty"),
+        (lambda: Segments("a.**", "b"), "'**' is for patterns"),
+        (lambda: Segments("a.*", "b.*.*"), "new has more '*' than old"),
+        (lambda: Layers("layers", 0), "changes nothing"),
+        (lambda: Layers("layers", 30), "would move its own results again"),
+        (lambda: Layers("layers", -5, start=3, stop=8), "below zero"),
+        (lambda: Layers("layers", 3, start=2, stop=2), "no number"),
+        (lambda: Layers("layers.", 3, stop=3), "empty segment"),
+        (lambda: Layers("layers.*", 3, stop=3), "'*'"),
+        (lambda: Regex("(", "x"), "not a regular expression"),
+        (lambda: Regex("a", r"\1"), "not a replacement for it"),
+        (lambda: Regex("a", r"\g<b>"), "not a replacement for it"),
+    ],
+)
+def test_a_rule_that_cannot_work_is_refused_in_the_authors_terms(make, says):
+    with pytest.raises(ValueError, match=re.escape(says)):
+        make()
+
+
+@pytest.mark.parametrize("make", [lambda: Prefix(1, "x"), lambda: Layers("a", "1"), lambda: Regex("a", None)])
+def test_a_rule_of_the_wrong_type_is_refused(make):
+    with pytest.raises(TypeError, match="must be"):
+        make()
+
+
+# Patterns
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "expected"),
+    [
+        ("a.b", "a.b", True),
+        ("a", "a.b", False),
+        ("a.*", "a.b", True),
+        ("a.*", "a", False),
+        ("a.*", "a.b.c", False),
+        ("a.**", "a", True),
+        ("**.rot.weight", "model.rot.weight", True),
+        ("**.rot.weight", "rot.weight", True),
+        ("**.rot.weight", "model.xrot.weight", False),
+        ("a.**.c", "a.b.b.c", True),
+        ("", "", True),
+        ("*", "", False),
+    ],
+)
+def test_patterns(pattern, name, expected):
+    assert matches(pattern, name) is expected
+
+
+@given(st.lists(SEGMENT | st.sampled_from(["*", "**"]), max_size=4), NAME)
+def test_a_pattern_matches_as_the_regular_expression_of_its_segments(pattern, name):
+    """Written over ``segment/`` units, so that ``**`` is any number of them."""
+    units = {"*": "[^/]+/", "**": "(?:[^/]+/)*"}
+    expression = "".join(units.get(part, re.escape(part) + "/") for part in pattern)
+    text = "".join(part + "/" for part in name.split(".")) if name else ""
+    assert matches(".".join(pattern), name) == bool(re.fullmatch(expression, text))
