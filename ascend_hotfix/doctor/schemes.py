@@ -8,9 +8,11 @@ input size in elements, unpacked. This module imports nothing of ours.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 
 __all__ = [
+    "COMPANIONS",
     "FLOAT",
     "METADATA_LEAVES",
     "QUANTIZED_DTYPES",
@@ -18,10 +20,13 @@ __all__ = [
     "SIDE_SCHEMES",
     "Companion",
     "Scheme",
+    "is_float",
     "is_scheme",
+    "scheme_of",
 ]
 
 FLOAT = "FLOAT"
+FLATQUANT = "_FLATQUANT"
 FLOATS = frozenset({"F32", "BF16", "F16"})
 INT8 = frozenset({"I8"})
 UINT8 = frozenset({"U8"})
@@ -95,7 +100,6 @@ SCHEMES: dict[str, Scheme] = {
         INT8, {**PER_CHANNEL, "scale_bias": Companion(FLOATS, "bias", required=False), **INT4_SECOND}, rows=2
     ),
     "W4A4_DYNAMIC": Scheme(INT8, PER_CHANNEL),
-    "W4A4_FLATQUANT_DYNAMIC": Scheme(INT8, {**PER_CHANNEL, **TRANSFORMS}),
     "W8A8_MXFP8": Scheme(FP8, {"weight_scale": BLOCK}),
     "W4A4_MXFP4": Scheme(UINT8, {"weight_scale": BLOCK}, columns=2),
     "W4A8_MXFP": Scheme(UINT8, {"weight_scale": BLOCK}, columns=2),
@@ -103,7 +107,6 @@ SCHEMES: dict[str, Scheme] = {
     "W4A4_MXFP4_DUALSCALE": Scheme(
         UINT8, {"weight_scale": BLOCK, "weight_dual_scale": Companion(FLOATS, "any")}, columns=2
     ),
-    "W4A4_MXFP4_FLATQUANT": Scheme(UINT8, {"weight_scale": BLOCK, **TRANSFORMS}, columns=2),
     "WFP8AFP8_DYNAMIC": Scheme(FP8, PER_CHANNEL),
     "W8A8FP8_DYNAMIC": Scheme(FP8, PER_CHANNEL),
     # stored in ways that the header does not tell (sparse, compressed, packed by choice): not checked further
@@ -119,6 +122,28 @@ SIDE_SCHEMES = frozenset({"C8", "FAQuant", "FAKQuant", "INT8_DYNAMIC"})
 """Schemes of tensors that belong to the attention, not to one weight."""
 
 
+COMPANIONS = frozenset(leaf for scheme in SCHEMES.values() for leaf in scheme.companions) | frozenset(TRANSFORMS)
+"""Every leaf that some scheme stores beside a weight."""
+
+
+@cache
+def scheme_of(value: str) -> Scheme | None:
+    """The storage rules of a weight scheme, or None where *value* names none.
+
+    FlatQuant recipes put ``_FLATQUANT`` into the name of the scheme they wrap and store three transforms beside it.
+    """
+    known = SCHEMES.get(value)
+    if known is None and FLATQUANT in value:
+        wrapped = SCHEMES.get(value.replace(FLATQUANT, "", 1))
+        return None if wrapped is None else replace(wrapped, companions={**wrapped.companions, **TRANSFORMS})
+    return known
+
+
+def is_float(value: str) -> bool:
+    """Does *value* say that the tensor is stored as the model's own dtype? FlatQuant writes its biases so."""
+    return value in (FLOAT, FLOAT + FLATQUANT)
+
+
 def is_scheme(value: str) -> bool:
     """Is *value* a scheme that a description may name?"""
-    return value == FLOAT or value in SCHEMES or value in SIDE_SCHEMES
+    return is_float(value) or value in SIDE_SCHEMES or scheme_of(value) is not None

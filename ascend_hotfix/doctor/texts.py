@@ -317,7 +317,7 @@ TEXTS: dict[str, Text] = {
     ),
     "model-quant-type": Text(
         NOTE,
-        "model_quant_type says {said}, most quantized weights are {most}",
+        "model_quant_type says {said}, no weight is; most are {most}",
         "nothing: the scheme of a layer comes from its own entry",
         "nothing to do",
     ),
@@ -455,6 +455,12 @@ TEXTS: dict[str, Text] = {
         "no error: the parameter stays as allocated, the answers are wrong",
         REQUANTIZE,
     ),
+    "module-odd": Text(
+        WARNING,
+        "{count} layers lack {module}, which {others} layers otherwise like them have",
+        "if the model has the parameter, it stays as allocated: wrong answers without an error",
+        REQUANTIZE,
+    ),
     "router-bias-absent": Text(
         FAULT,
         "{count} routers have no {leaf}; this model routes with it",
@@ -476,8 +482,8 @@ TEXTS: dict[str, Text] = {
     ),
     "model-type-unlisted": Text(
         NOTE,
-        "{model_type} is in no release table of vllm-ascend; models with plain fused layers need no row",
-        "nothing, if the dry run is clean",
-        "run the dry run (leave out --static-only)",
+        "vllm-ascend {installed} has no quantization table for {model_type}; {first} is the first release that has",
+        "a KeyError for the first fused layer or the first wrapped name, unless a patch of ascend-hotfix supplies it",
+        "run the dry run (leave out --static-only); ascend-hotfix list shows the patches",
     ),
 }

@@ -1,0 +1,293 @@
+"""The static stage: everything that the files of a checkpoint give away without vLLM.
+
+Each check adds to one :class:`Collector`; what an earlier check has reported as missing, a later one leaves alone.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ascend_hotfix.doctor.checkpoint import DESCRIPTION_FILE, Checkpoint
+from ascend_hotfix.doctor.findings import Collector, Finding
+from ascend_hotfix.doctor.releases import check_release
+from ascend_hotfix.doctor.schemes import SCHEMES, SIDE_SCHEMES, is_float, is_scheme
+from ascend_hotfix.doctor.stored import check_attention, check_stored
+from ascend_hotfix.doctor.structure import (
+    check_draft,
+    check_experts,
+    check_fused,
+    check_heads,
+    check_layers,
+    check_router_bias,
+)
+from ascend_hotfix.doctor.view import View, view
+from ascend_hotfix.versions import fits
+
+__all__ = ["check_static", "foreign_method"]
+
+# Written beside the description by msModelSlim itself, or read by vllm-ascend without an entry.
+UNDESCRIBED = re.compile(r"rot\.weight|.*\.(heads_rotation|kronecker_rotation_[mn])|.*rotary_emb\.inv_freq")
+# Described, but computed or shared in vLLM: no tensor needed.
+COMPUTED = re.compile(r".*rotary_emb\.inv_freq|.*\.position_ids")
+FORMAT_ONLY = frozenset({"quant_method", "model_quant_type"})
+
+READS_ITSELF = "vllm serve DIR without --quantization ascend (vllm-ascend reads {method} itself from {since})"
+NOT_READ = "take a ModelSlim checkpoint of the model, or quantize the float model with msModelSlim"
+ADVICE = {
+    "compressed-tensors": READS_ITSELF.format(method="compressed-tensors", since="0.13"),
+    "fp8": READS_ITSELF.format(method="block-wise FP8", since="0.23") + "; before that " + NOT_READ,
+}
+# Leaf of a tensor name to the tool that writes it, told apart without a description.
+TELLTALES = (
+    ("g_idx", "gptq"),
+    ("qzeros", "awq"),
+    ("qweight", "awq"),
+    ("weight_scale_inv", "fp8"),
+    ("weight_packed", "compressed-tensors"),
+    ("weight_shape", "compressed-tensors"),
+    ("absmax", "bitsandbytes"),
+    ("SCB", "bitsandbytes"),
+)
+
+
+def _block(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The quantization block of config.json, where vLLM looks for it."""
+    for key in ("quantization_config", "compression_config"):
+        block = config.get(key)
+        if isinstance(block, dict):
+            return block
+    text = config.get("text_config")
+    return _block(text) if isinstance(text, dict) else None
+
+
+def foreign_method(checkpoint: Checkpoint) -> tuple[str, str] | None:
+    """(method, evidence) where a tool other than ModelSlim made the checkpoint, or None."""
+    block = _block(checkpoint.config) or {}
+    method = str(block.get("quant_method") or "").lower()
+    if method and method != "ascend":
+        return method, f"quant_method in config.json is {method}"
+    if checkpoint.description is not None:
+        return None
+    leaves = {name.rpartition(".")[2]: name for name in checkpoint.tensors}
+    for leaf, tool in TELLTALES:
+        if leaf in leaves:
+            return tool, f"tensors such as {leaves[leaf]}"
+    quantized = [name for name, tensor in checkpoint.tensors.items() if tensor.dtype == "F8_E4M3"]
+    if quantized:
+        return "fp8", f"tensors such as {quantized[0]} of dtype F8_E4M3"
+    if "weight_scale" in leaves and not {"weight_offset", "deq_scale"} & leaves.keys():
+        return "unknown int8", f"{leaves['weight_scale']} without the weight_offset or deq_scale of ModelSlim"
+    return None
+
+
+def _check_kind(checkpoint: Checkpoint, found: Collector) -> bool:
+    """Is there a ModelSlim checkpoint to check? Reports why not."""
+    described = checkpoint.description is not None and bool(checkpoint.description.schemes)
+    foreign = foreign_method(checkpoint)
+    if foreign is not None and not described:
+        method, evidence = foreign
+        found.add("not-modelslim", method=method, evidence=evidence, advice=ADVICE.get(method, NOT_READ))
+        return False
+    if described:
+        return True
+    if checkpoint.description is not None:
+        found.add("description-empty", place=checkpoint.description.place)
+        return False
+    if any(f.code in ("json-corrupt", "file-unreadable", "lfs-pointer") for f in checkpoint.findings):
+        return False
+    quantized = [name for name, tensor in checkpoint.tensors.items() if tensor.dtype in ("I8", "U8")]
+    if quantized:
+        found.add("description-absent", quantized[0], place=DESCRIPTION_FILE, count=len(quantized))
+    elif checkpoint.tensors:
+        found.add("float-checkpoint")
+    return False
+
+
+def _check_block(checkpoint: Checkpoint, found: Collector, release: str | None) -> None:
+    """What config.json's quantization block does to a description file beside it."""
+    block = _block(checkpoint.config)
+    description = checkpoint.description
+    if block is None or description is None or description.place == "config.json":
+        return
+    if "quant_method" in block and not block["quant_method"]:
+        found.add("quant-method-empty", place="config.json")
+    if not block:
+        return
+    if set(block) <= FORMAT_ONLY and release is not None and fits(release, ">=0.30"):
+        found.add("description-format-only", place="config.json", version=release)
+    else:
+        found.add("description-shadowed", place="config.json")
+
+
+def _check_ranks(checkpoint: Checkpoint, found: Collector, parallel: int | None) -> None:
+    """A per-rank export is complete and fits the number of ranks asked for."""
+    ranks = checkpoint.ranks
+    count = max(ranks) + 1
+    found.add("sharded-export", ranks=count)
+    missing = [f"rank {rank}" for rank in range(count) if rank not in ranks]
+    if missing:
+        found.add("sharded-rank-absent", count=len(missing), missing=", ".join(missing))
+    on_ranks = Counter(name for tensors in ranks.values() for name in tensors)
+    for name, times in on_ranks.items():
+        if times < len(ranks):
+            found.add("sharded-rank-differs", name)
+    if parallel is not None and parallel != count:
+        found.add("sharded-parallel-size", ranks=count, asked=parallel)
+
+
+def _check_listing(seen: View) -> None:
+    """The index and the files name the same tensors."""
+    checkpoint, found = seen.checkpoint, seen.found
+    index = checkpoint.index
+    if index is None:
+        return
+    tensors = checkpoint.tensors
+    absent = []
+    for name, file in index.weight_map.items():
+        tensor = tensors.get(name)
+        if tensor is not None:
+            if tensor.file != file:
+                found.add("index-wrong-file", name, place=index.file)
+        elif name not in checkpoint.unread and seen.may_miss(name):
+            found.add("tensor-absent", name, place=index.file)
+            absent.append(name)
+    seen.mark_gone(absent)
+    for name in tensors:
+        if name not in index.weight_map:
+            found.add("tensor-unlisted", name, place=index.file)
+
+
+def _difference(described: str, filed: str) -> tuple[str, str]:
+    """What differs between two names once their common beginning and end are cut: ``("", "language_model")``."""
+    a, b = described.split("."), filed.split(".")
+    while a and b and a[-1] == b[-1]:
+        a.pop()
+        b.pop()
+    while a and b and a[0] == b[0]:
+        a.pop(0)
+        b.pop(0)
+    return ".".join(a), ".".join(b)
+
+
+def _signature(name: str) -> tuple[str, ...]:
+    """What a rename of prefixes or wrappers leaves alone: the numbers and the last two segments."""
+    segments = name.split(".")
+    return (*(s for s in segments[:-2] if s.isdecimal()), *segments[-2:])
+
+
+def _pair(described: Iterable[str], filed: Iterable[str]) -> dict[str, str]:
+    """Described names that have no tensor to tensors that have no entry, where one is clearly the other renamed."""
+    buckets: dict[tuple[str, ...], list[str]] = {}
+    for name in filed:
+        buckets.setdefault(_signature(name), []).append(name)
+    pairs = {}
+    for name in described:
+        candidates = buckets.get(_signature(name))
+        if candidates:
+            best = min(candidates, key=lambda c: sum(map(len, _difference(name, c))))
+            candidates.remove(best)
+            pairs[name] = best
+    return pairs
+
+
+def _shown(part: str) -> str:
+    return re.sub(r"(?<![^.])\d+(?![^.])", "*", part) or "(nothing)"
+
+
+def _check_renames(seen: View, place: str) -> None:
+    """Entries under another name than their tensor: one finding per difference, and the schemes put right."""
+    tensors = seen.checkpoint.tensors
+    lonely = [name for name in seen.schemes if name not in tensors and seen.may_miss(name)]
+    unnamed = [name for name in tensors if name not in seen.schemes and not UNDESCRIBED.fullmatch(name)]
+    for described, filed in _pair(lonely, unnamed).items() if lonely and unnamed else ():
+        old, new = _difference(described, filed)
+        seen.found.add("description-renamed", described, place=place, described=_shown(old), filed=_shown(new))
+        seen.schemes[filed] = seen.schemes.pop(described)
+
+
+def _check_described(seen: View, place: str) -> None:
+    """Every entry has its tensor and every tensor its entry."""
+    tensors, found = seen.checkpoint.tensors, seen.found
+    tied = seen.checkpoint.config.get("tie_word_embeddings") or seen.text_config.get("tie_word_embeddings")
+    absent = []
+    for name, scheme in seen.schemes.items():
+        if name in tensors or not seen.may_miss(name) or COMPUTED.fullmatch(name):
+            continue
+        if not is_float(scheme):
+            found.add("described-tensor-absent", name, place=place, scheme=scheme)
+            absent.append(name)
+        elif not (tied and name.endswith("lm_head.weight")) and name not in seen.checkpoint.extras:
+            found.add("described-float-absent", name, place=place)
+            absent.append(name)
+    seen.mark_gone(absent)
+    for name, tensor in tensors.items():
+        if name in seen.schemes or UNDESCRIBED.fullmatch(name):
+            continue
+        if seen.draft(name):
+            found.add("draft-undescribed", name, place=place)
+        elif name.endswith((".weight", ".weight_packed")) and len(tensor.shape) == 2:
+            found.add("tensor-undescribed", name, place=place)
+        else:
+            found.add("extra-undescribed", name, place=place)
+
+
+def _check_names_of_schemes(seen: View, place: str) -> None:
+    """Every scheme is one that ModelSlim writes; model_quant_type may say something else."""
+    known = [*SCHEMES, *SIDE_SCHEMES, "FLOAT"]
+    counts = Counter(seen.schemes.values())
+    unknown = {scheme for scheme in counts if not is_scheme(scheme)}
+    if unknown:
+        for name, scheme in seen.schemes.items():
+            if scheme in unknown:
+                close = difflib.get_close_matches(scheme, known, n=1)
+                nearest = f" (did it mean {close[0]}?)" if close else ""
+                seen.found.add("scheme-unknown", name, place=place, scheme=scheme, nearest=nearest)
+    description = seen.checkpoint.description
+    said = description.meta("model_quant_type") if description is not None else None
+    weights = Counter(s for n, s in seen.schemes.items() if n.endswith(".weight") and not is_float(s))
+    most = weights.most_common(1)[0][0] if weights else None
+    # A mixed checkpoint is named after one of its schemes, and not by the most frequent; only a stranger is noted.
+    if isinstance(said, str) and most is not None and said not in weights:
+        seen.found.add("model-quant-type", place=place, said=said, most=most)
+    if description is not None:
+        prefixed = [key for key in description.metadata if key.endswith((".version", ".model_quant_type"))]
+        if prefixed:
+            seen.found.add("description-prefixed", prefixed[0], place=place, count=len(prefixed))
+
+
+def check_static(
+    checkpoint: Checkpoint, *, tensor_parallel_size: int | None = None, release: str | None = None
+) -> list[Finding]:
+    """Every static finding on *checkpoint*, worst first, those made on reading included.
+
+    *release* is the version of vllm-ascend that will serve it, None where it is not known.
+    """
+    found = Collector()
+    found.extend(checkpoint.findings)
+    if checkpoint.ranks:
+        _check_ranks(checkpoint, found, tensor_parallel_size)
+        return found.findings()
+    if not _check_kind(checkpoint, found):
+        return found.findings()
+    assert checkpoint.description is not None
+    place = checkpoint.description.place
+    check_release(checkpoint, found, release)
+    _check_block(checkpoint, found, release)
+    seen = view(checkpoint, found)
+    _check_listing(seen)
+    _check_renames(seen, place)
+    _check_described(seen, place)
+    _check_names_of_schemes(seen, place)
+    check_layers(seen)
+    check_experts(seen)
+    check_fused(seen)
+    check_stored(seen)
+    check_attention(seen)
+    check_router_bias(seen)
+    check_heads(seen)
+    check_draft(seen)
+    return found.findings()

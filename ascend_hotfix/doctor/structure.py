@@ -1,0 +1,291 @@
+"""Checks that a checkpoint is whole: layers, experts, the parts of a fused layer, the router's bias.
+
+Works on names and schemes alone. What a model must have is known here only where the names say so themselves
+(``q_proj`` comes with ``k_proj``) or config.json does (number of layers and experts); the rest is the dry run's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ascend_hotfix.doctor.checkpoint import model_types
+from ascend_hotfix.doctor.view import TOWERS, View, layer_count
+
+__all__ = ["check_draft", "check_experts", "check_fused", "check_heads", "check_layers", "check_router_bias"]
+
+FUSED: tuple[tuple[str, ...], ...] = (
+    ("q_proj", "k_proj", "v_proj"),
+    ("gate_proj", "up_proj"),
+    ("q_a_proj", "kv_a_proj_with_mqa"),
+    ("in_proj_qkv", "in_proj_z"),
+    ("in_proj_b", "in_proj_a"),
+    ("w1", "w3"),
+    ("wq_a", "wkv"),
+)
+"""Layers that vLLM fuses into one parameter, which has one scheme."""
+
+TOGETHER: tuple[tuple[str, ...], ...] = (
+    ("q_proj", "k_proj", "v_proj"),
+    ("gate_proj", "up_proj", "down_proj"),
+    ("w1", "w2", "w3"),
+    ("q_a_proj", "q_b_proj"),
+    ("kv_a_proj_with_mqa", "kv_b_proj", "o_proj"),
+    ("in_proj_qkv", "in_proj_z", "in_proj_a", "in_proj_b"),
+)
+"""Layers that come with each other: one of them alone means that the others were lost."""
+
+# Gemma 4 shares k and v in its global layers, so v_proj is missing there on purpose.
+SHARED_KV = frozenset({"gemma4", "gemma4_text"})
+EXPERT_COUNTS = ("n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts")
+ROUTER_BIAS = ("gate.e_score_correction_bias", "e_score_correction_bias", "router.e_score_correction_bias", "gate.bias")
+# Routers with a score correction bias although the config does not say noaux_tc: vLLM builds one for these.
+BIASED_ROUTERS = frozenset({"glm4_moe", "glm4_moe_lite", "glm4v_moe", "glm4v_moe_text"})
+DRAFT_COUNTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
+LISTS = frozenset({"layers", "blocks", "mtp", "mlps"})
+HEADS = frozenset({"lm_head", "head", "output", "output_layer", "embed_out"})
+EMBEDDINGS = frozenset({"embed_tokens", "embed", "tok_emb", "wte", "word_embeddings", "tok_embeddings", "embedding"})
+_EXPERT = re.compile(r"(?P<container>.+\.experts)\.(?P<number>\d+)\.(?P<part>.+)")
+MOST_SHOWN = 4
+
+
+def _spans(numbers: list[int]) -> str:
+    """A short text for a list of numbers: ``3, 7 to 9``."""
+    spans: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        if spans and number == spans[-1][1] + 1:
+            spans[-1] = spans[-1][0], number
+        else:
+            spans.append((number, number))
+    shown = [str(a) if a == b else f"{a} to {b}" for a, b in spans[:MOST_SHOWN]]
+    return ", ".join(shown) + (", ..." if len(spans) > MOST_SHOWN else "")
+
+
+# -- experts ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Experts:
+    """The experts of one layer: per part (``gate_proj.weight``) how many experts have it, stored how."""
+
+    numbers: set[int] = field(default_factory=set)
+    parts: dict[str, Counter[tuple[str, tuple[int, ...]]]] = field(default_factory=dict)
+    schemes: Counter[str] = field(default_factory=Counter)
+
+
+def _split_expert(name: str) -> tuple[str, int, str] | None:
+    match = _EXPERT.fullmatch(name)
+    return (match["container"], int(match["number"]), match["part"]) if match else None
+
+
+def _gather_experts(view: View) -> dict[str, _Experts]:
+    containers: dict[str, _Experts] = {}
+    for name, tensor in view.checkpoint.tensors.items():
+        split = _split_expert(name)
+        if split is None:
+            continue
+        container, number, part = split
+        experts = containers.setdefault(container, _Experts())
+        experts.numbers.add(number)
+        experts.parts.setdefault(part, Counter())[tensor.dtype, tensor.shape] += 1
+        scheme = view.schemes.get(name)
+        if scheme is not None and part.endswith((".weight", ".weight_packed")):
+            experts.schemes[scheme] += 1
+    return containers
+
+
+def _expected_experts(view: View) -> int | None:
+    counts = (view.text_config.get(key) for key in EXPERT_COUNTS)
+    return next((count for count in counts if isinstance(count, int) and count > 0), None)
+
+
+def _check_expert_numbers(view: View, container: str, experts: _Experts, expected: int | None) -> None:
+    wanted = set(range(expected if expected is not None else max(experts.numbers) + 1))
+    missing = [n for n in sorted(wanted - experts.numbers) if view.may_miss(f"{container}.{n}")]
+    for number in missing:
+        view.found.add("expert-absent", f"{container}.{number}", where=_spans(missing))
+    if missing:
+        view.mark_gone(f"{container}.{number}.weight" for number in missing)
+    for number in sorted(experts.numbers - wanted):
+        view.found.add("expert-surplus", f"{container}.{number}", expected=expected)
+
+
+def _check_expert_parts(view: View, container: str, experts: _Experts) -> None:
+    """Every expert of a layer has the same parts, stored alike."""
+    tensors = view.checkpoint.tensors
+    for part, kinds in experts.parts.items():
+        if sum(kinds.values()) < len(experts.numbers):
+            for number in sorted(experts.numbers):
+                name = f"{container}.{number}.{part}"
+                if name not in tensors and view.may_miss(name):
+                    view.found.add("expert-part-absent", name, leaf=part)
+                    view.mark_gone([name])
+        if len(kinds) > 1:
+            usual = kinds.most_common(1)[0][0]
+            for number in sorted(experts.numbers):
+                tensor = tensors.get(f"{container}.{number}.{part}")
+                if tensor is not None and (tensor.dtype, tensor.shape) != usual:
+                    what = "shape" if tensor.dtype == usual[0] else "dtype"
+                    view.found.add("expert-shape", f"{container}.{number}.{part}", what=what)
+
+
+def _mix(schemes: Counter[str]) -> str:
+    return " and ".join(scheme for scheme, _ in sorted(schemes.items(), key=lambda item: (-item[1], item[0])))
+
+
+def check_experts(view: View) -> None:
+    """Numbers, parts and schemes of the experts of each layer. Runs before the checks of single modules."""
+    expected = _expected_experts(view)
+    for container, experts in _gather_experts(view).items():
+        _check_expert_numbers(view, container, experts, expected)
+        _check_expert_parts(view, container, experts)
+        if len(experts.schemes) > 1:
+            view.found.add("experts-mixed", container, mix=_mix(experts.schemes))
+
+
+def check_router_bias(view: View) -> None:
+    """Routers that score with a correction bias have one.
+
+    From the config (``topk_method`` is ``noaux_tc``, ``use_routing_bias``), from the model types whose vLLM class
+    builds it always, or because another router of the checkpoint has one. Hash layers (DeepSeek-V4) route by a table.
+    """
+    parents = {c.rpartition(".")[0]: None for c in _gather_experts(view)}
+    tensors = view.checkpoint.tensors
+    present = {parent: leaf for parent in parents for leaf in ROUTER_BIAS if f"{parent}.{leaf}" in tensors}
+    config = view.text_config
+    needed = (
+        bool(present)
+        or config.get("topk_method") == "noaux_tc"
+        or config.get("use_routing_bias") is True
+        or not BIASED_ROUTERS.isdisjoint(model_types(view.checkpoint.config))
+    )
+    if not needed:
+        return
+    usual = Counter(present.values()).most_common(1)
+    leaf = usual[0][0] if usual else ROUTER_BIAS[0]
+    for parent in parents:
+        if parent in present or f"{parent}.gate.tid2eid" in tensors:
+            continue
+        if view.may_miss(f"{parent}.{leaf}"):
+            view.found.add("router-bias-absent", f"{parent}.{leaf}", leaf=leaf)
+
+
+# -- fused layers -----------------------------------------------------------------------------------------------------
+
+
+def _children(view: View) -> dict[str, set[str]]:
+    """Parent module to the names of its children that have a weight; experts are left out."""
+    children: dict[str, set[str]] = {}
+    for module, leaves in view.modules.items():
+        if "weight" in leaves and ".experts." not in module:
+            parent, _, child = module.rpartition(".")
+            children.setdefault(parent, set()).add(child)
+    return children
+
+
+def check_fused(view: View) -> None:
+    """Shards of one fused layer have one scheme, and none of them is missing."""
+    shared_kv = not SHARED_KV.isdisjoint(model_types(view.checkpoint.config))
+    for parent, children in _children(view).items():
+        for group in FUSED:
+            said = ((shard, view.schemes.get(f"{parent}.{shard}.weight")) for shard in group if shard in children)
+            schemes = {shard: scheme for shard, scheme in said if scheme is not None}
+            if len(set(schemes.values())) > 1:
+                mix = ", ".join(f"{shard} {scheme}" for shard, scheme in schemes.items())
+                view.found.add("shards-mixed", f"{parent}.{group[0]}", mix=mix, group=", ".join(group))
+        for group in TOGETHER:
+            here = children.intersection(group)
+            if not here or (shared_kv and "v_proj" in group):
+                continue
+            # a vision or audio tower names the rest otherwise (down_proj without gate_proj is a plain MLP)
+            if len(here) == 1 and here <= {"down_proj", "up_proj", "o_proj", "w1", "w2", "q_proj", "gate_proj"}:
+                continue
+            for absent in sorted(set(group) - here):
+                if view.may_miss(f"{parent}.{absent}"):
+                    others = f"layers with {' and '.join(sorted(here))}"
+                    view.found.add("module-absent", f"{parent}.{absent}", module=absent, others=others)
+                    view.mark_gone([f"{parent}.{absent}.weight"])
+
+
+# -- layers -----------------------------------------------------------------------------------------------------------
+
+
+def _stacks(view: View) -> dict[str, set[int]]:
+    """Every numbered list of layers: ``model.layers`` to the numbers that have a tensor."""
+    stacks: dict[str, set[int]] = {}
+    for module in view.modules:
+        segments = module.split(".")
+        for at, segment in enumerate(segments[:-1]):
+            if segment in LISTS and segments[at + 1].isdecimal():
+                stacks.setdefault(".".join(segments[: at + 1]), set()).add(int(segments[at + 1]))
+    return stacks
+
+
+def _is_language(stack: str) -> bool:
+    segments = stack.split(".")
+    return segments[-1] == "layers" and segments.count("layers") == 1 and TOWERS.isdisjoint(segments)
+
+
+def check_layers(view: View) -> None:
+    """No list of layers has a gap, and the language model has as many as config.json says."""
+    count = layer_count(view.text_config)
+    for stack, numbers in _stacks(view).items():
+        language = _is_language(stack) and "mtp" not in stack.split(".")
+        expected = max(count, max(numbers) + 1) if language else max(numbers) + 1
+        missing = [n for n in range(expected) if n not in numbers and view.may_miss(f"{stack}.{n}")]
+        for number in missing:
+            view.found.add("layer-absent", f"{stack}.{number}", expected=expected, where=f"{stack}: {_spans(missing)}")
+        view.mark_gone(f"{stack}.{number}.weight" for number in missing)
+    _check_odd_layers(view)
+
+
+def _layer_modules(view: View) -> Iterator[tuple[str, int, str]]:
+    """(stack, layer, module within the layer) for each module with a weight outside the experts."""
+    for module, leaves in view.modules.items():
+        segments = module.split(".")
+        if "layers" not in segments or "experts" in segments or not {"weight", "weight_packed"} & leaves.keys():
+            continue
+        at = segments.index("layers")
+        stack = ".".join(segments[: at + 1])
+        if at + 2 < len(segments) and segments[at + 1].isdecimal() and _is_language(stack):
+            yield stack, int(segments[at + 1]), ".".join(segments[at + 2 :])
+
+
+def _check_odd_layers(view: View) -> None:
+    """One layer that lacks one module which all layers otherwise like it have, three or more of them."""
+    layers: dict[tuple[str, int], set[str]] = {}
+    for stack, number, module in _layer_modules(view):
+        if not view.draft(f"{stack}.{number}.x"):
+            layers.setdefault((stack, number), set()).add(module)
+    kinds: Counter[frozenset[str]] = Counter(frozenset(modules) for modules in layers.values())
+    for (stack, number), modules in layers.items():
+        if kinds[frozenset(modules)] > 1:
+            continue
+        for kind, count in kinds.items():
+            lacking = kind - modules
+            if count >= 3 and len(lacking) == 1 and modules < kind:
+                (module,) = lacking
+                name = f"{stack}.{number}.{module}"
+                if view.may_miss(name):
+                    view.found.add("module-odd", name, module=module, others=count)
+
+
+def check_heads(view: View) -> None:
+    """The embedding is there, and the head too where config.json says that they are not tied."""
+    tied = [config.get("tie_word_embeddings") for config in (view.checkpoint.config, view.text_config)]
+    names = {module.rpartition(".")[2] for module in view.modules if TOWERS.isdisjoint(module.split("."))}
+    if not view.blind and EMBEDDINGS.isdisjoint(names) and view.may_miss("model.embed_tokens"):
+        view.found.add("module-absent", "embed_tokens.weight", module="embed_tokens", others="every language model")
+    # an explicit false everywhere: what a missing key means depends on the model
+    if False in tied and True not in tied and HEADS.isdisjoint(names) and view.may_miss("lm_head"):
+        view.found.add("module-absent", "lm_head.weight", module="lm_head", others="a model without tied embeddings")
+
+
+def check_draft(view: View) -> None:
+    """Note where config.json announces draft layers and the files have none."""
+    counts = (view.text_config.get(key) for key in DRAFT_COUNTS)
+    expected = next((count for count in counts if isinstance(count, int) and count > 0), 0)
+    if expected and not any(view.draft(name) for name in view.checkpoint.tensors):
+        view.found.add("draft-absent", expected=expected)
