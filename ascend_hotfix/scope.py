@@ -68,7 +68,7 @@ class _State(threading.local):
 
 _STATE = _State()
 _LOCK = threading.RLock()
-_CATALOG: Catalog | None = None
+_CATALOG: tuple[tuple[str | None, ...], Catalog] | None = None
 _VERSIONS: dict[str, str] = {}
 _SCOPES: dict[tuple[tuple[str, ...], tuple[str, ...]], Scope] = {}
 
@@ -83,12 +83,17 @@ def reset() -> None:
 
 
 def catalog() -> Catalog:
-    """The catalog of this process, read once."""
+    """The catalog of this process, read once for each setting of the toggles.
+
+    A Ray worker imports vLLM first and is told the driver's environment afterwards.
+    """
     global _CATALOG
+    toggles = (os.environ.get(ENV_MODELS), os.environ.get(ENV_PATH))
     with _LOCK:
-        if _CATALOG is None:
-            _CATALOG = load_catalog()
-        return _CATALOG
+        if _CATALOG is None or _CATALOG[0] != toggles:
+            _SCOPES.clear()
+            _CATALOG = (toggles, load_catalog())
+        return _CATALOG[1]
 
 
 def versions() -> dict[str, str]:
@@ -144,6 +149,7 @@ def of_types(types: Iterable[str], classes: Iterable[str] = (), config: Any = No
     """The scope of a model that is known as any of *types*, with model classes *classes*."""
     key = (tuple(types), tuple(classes))
     with _LOCK:
+        catalog()
         scope = _SCOPES.get(key)
         if scope is None:
             scope = _SCOPES[key] = _make(*key, config)

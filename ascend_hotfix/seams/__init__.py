@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from ascend_hotfix import log, scope
+from ascend_hotfix import gate, log
 
 __all__ = ["on_import"]
 
@@ -19,7 +19,7 @@ CONFIG_PACKAGES = ("vllm_ascend.quantization.", "vllm_ascend._310p.quantization.
 
 def on_import(name: str, module: ModuleType) -> None:
     """Arms what the just imported *module* holds. Raises nothing of ours, unless strict."""
-    if scope.catalog().off:
+    if gate.switched_off():
         return
     try:
         _arm(name, module)
@@ -28,9 +28,11 @@ def on_import(name: str, module: ModuleType) -> None:
 
 
 def _arm(name: str, module: ModuleType) -> None:
-    from ascend_hotfix.seams import build, lookup, models
+    from ascend_hotfix.seams import build, environment, lookup, models
 
-    if name == "vllm.model_executor.models.utils":
+    if name == "vllm.envs":
+        environment.arm(module)
+    elif name == "vllm.model_executor.models.utils":
         build.arm(module)
     elif name == "vllm.model_executor.model_loader.utils":
         models.arm(module)

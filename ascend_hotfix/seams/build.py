@@ -35,7 +35,7 @@ def arm(module: ModuleType) -> None:
 def _maybe_prefix(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     prefix = wrapped(*args, **kwargs)
     try:
-        return _renamed(prefix) if isinstance(prefix, str) else prefix
+        return prefix if scope.catalog().off or not isinstance(prefix, str) else _renamed(prefix)
     except Exception as error:
         log.contained(f"renaming the prefix {prefix!r}", error)
         return prefix

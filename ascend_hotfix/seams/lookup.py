@@ -115,7 +115,7 @@ def arm_class(cls: type) -> None:
 
 
 def _get_quant_method(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if _BUSY.inside:
+    if _BUSY.inside or scope.catalog().off:
         return wrapped(*args, **kwargs)
     try:
         current = scope.current()

@@ -7,11 +7,13 @@ so the classes of model modules are armed when those modules are imported as wel
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 from types import ModuleType
 from typing import Any
 
 from ascend_hotfix import log, scope
+from ascend_hotfix.ledger import LEDGER
 from ascend_hotfix.scope import Scope
 from ascend_hotfix.seams import hooking, lookup, weights
 
@@ -38,6 +40,8 @@ def arm_module(module: ModuleType) -> None:
 
 
 def _initialize_model(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if scope.catalog().off:
+        return wrapped(*args, **kwargs)
     try:
         current = _open_scope(*args, **kwargs)
     except Exception as error:
@@ -48,6 +52,7 @@ def _initialize_model(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs
     try:
         weights.remember(model, current)
         weights.arm_class(type(model))
+        _leave_fingerprint(*args, **kwargs)
     except Exception as error:
         log.contained(f"arming {type(model).__name__}", error)
     return model
@@ -71,3 +76,16 @@ def _arm_config(quant_config: Any) -> None:
         if not hooking.is_wrapped(inspect.getattr_static(type(quant_config), "get_quant_method")):
             name = f"{type(quant_config).__module__}.{type(quant_config).__qualname__}.get_quant_method"
             hooking.drifted("lookup", name, "vllm_ascend/quantization/")
+
+
+def _leave_fingerprint(vllm_config: Any, **_: Any) -> None:
+    """Puts what the fixes did to this build where vLLM hashes it.
+
+    A layer that is quantized because of a fix is traced into another graph, and compile caches are keyed by
+    the hash of the config, in which ``additional_config`` is.
+    """
+    applied = sorted(f"{e.patch}.{e.fix}.{e.seam}={e.hits}" for e in LEDGER if e.hits)
+    held = vllm_config.additional_config
+    if applied and isinstance(held, dict):
+        digest = hashlib.sha256("\n".join(applied).encode()).hexdigest()[:16]
+        vllm_config.additional_config = {**held, "ascend_hotfix": digest}

@@ -45,6 +45,8 @@ def remember(model: Any, current: Scope) -> None:
 
 
 def _load_weights(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if scope.catalog().off:
+        return wrapped(*args, **kwargs)
     outermost = _STACK.depth == 0
     try:
         current = _scope_of(instance)
