@@ -1,0 +1,187 @@
+"""The weights and params seams on a stand-in model: named modules, parameters and a loader as vLLM's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ascend_hotfix import log
+from ascend_hotfix.catalog import Selection
+from ascend_hotfix.ledger import LEDGER
+from ascend_hotfix.records import Drop, Fill, Fix, Prefix, Segments, Suffix
+from ascend_hotfix.scope import Scope
+from ascend_hotfix.seams import weights
+
+
+class Parameter:
+    """Holds a value; ``data.fill_`` as torch's."""
+
+    def __init__(self) -> None:
+        self.value: object = "unwritten"
+        self.data = self
+
+    def fill_(self, value: float) -> None:
+        self.value = value
+
+
+class Model:
+    """Loads by name, and refuses a name that it does not have."""
+
+    packed_modules_mapping: dict[str, list[str]] = {"qkv_proj": ["q_proj", "k_proj"]}
+
+    def __init__(self, *names: str) -> None:
+        self.held = {name: Parameter() for name in names}
+
+    def named_parameters(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Iterator[Any]:
+        return iter(self.held.items())
+
+    def named_buffers(self, remove_duplicate: bool = True) -> Iterator[Any]:
+        return iter(())
+
+    def named_modules(self) -> Iterator[Any]:
+        found = {""}
+        for name in self.held:
+            segments = name.split(".")[:-1]
+            found.update(".".join(segments[:end]) for end in range(1, len(segments) + 1))
+        return ((name, None) for name in found)
+
+    def load_weights(self, weights: Any) -> set[str]:
+        parameters = dict(self.named_parameters())
+        loaded = set()
+        for name, tensor in weights:
+            for fused, shards in self.packed_modules_mapping.items():
+                for shard in shards:
+                    name = name.replace(shard, fused)
+            parameters[name].value = tensor
+            loaded.add(name)
+        return loaded
+
+
+weights.arm_class(Model)
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ASCEND_HOTFIX_MODELS", raising=False)
+    LEDGER.entries.clear()
+    LEDGER.findings.clear()
+
+
+def load(model: Model, tensors: dict[str, Any], **rules: Any) -> set[str]:
+    fix = Fix(id="fix", why="w", refs=("r",), **rules)
+    weights.remember(model, Scope(("tiny",), [Selection("patch", fix)]))
+    return model.load_weights(iter(tensors.items()))
+
+
+def hits(seam: str) -> int:
+    return LEDGER.entry("patch", "fix", seam).hits
+
+
+def test_a_name_that_misses_is_renamed_to_one_that_lands() -> None:
+    model = Model("model.layers.0.fc.weight")
+    tensors = {"language_model.model.layers.0.fc.weight": 1}
+    assert load(model, tensors, weights=(Prefix("language_model.model", "model"),)) == {"model.layers.0.fc.weight"}
+    assert model.held["model.layers.0.fc.weight"].value == 1 and hits("weights") == 1
+
+
+def test_a_name_that_lands_is_left_alone() -> None:
+    model = Model("model.fc.weight", "model.language_model.fc.weight")
+    load(model, {"model.fc.weight": 1}, weights=(Prefix("model", "model.language_model"),))
+    assert model.held["model.fc.weight"].value == 1 and hits("weights") == 0
+
+
+def test_fused_names_count_as_landing() -> None:
+    model = Model("model.attn.qkv_proj.weight")
+    load(model, {"model.attn.q_proj.weight": 1}, weights=(Prefix("model", "language_model"),))
+    assert hits("weights") == 0
+    load(model, {"attn.k_proj.weight": 2}, weights=(Prefix("", "model"),))
+    assert hits("weights") == 1 and model.held["model.attn.qkv_proj.weight"].value == 2
+
+
+def test_a_leaf_that_no_parameter_has_is_renamed() -> None:
+    model = Model("attn.k_scale", "attn.fc.weight")
+    load(model, {"attn.fc.kv_scale": 1}, weights=(Suffix("fc.kv_scale", "k_scale"),))
+    assert model.held["attn.k_scale"].value == 1
+
+
+def test_a_tensor_is_dropped_only_where_no_parameter_takes_it() -> None:
+    model = Model("fc.weight", "rot.weight")
+    assert load(model, {"fc.weight": 1, "rot.weight": 2}, drop=(Drop("rot.weight"),)) == {"fc.weight", "rot.weight"}
+    assert hits("drop") == 0
+    model = Model("fc.weight")
+    assert load(model, {"fc.weight": 1, "rot.weight": 2}, drop=(Drop("rot.weight"),)) == {"fc.weight"}
+    assert hits("drop") == 1
+
+
+def test_what_no_tensor_fills_is_filled_and_reported_as_loaded() -> None:
+    model = Model("gate.weight", "gate.bias")
+    assert load(model, {"gate.weight": 1}, fill=(Fill("gate.bias", 0.0),)) == {"gate.weight", "gate.bias"}
+    assert model.held["gate.bias"].value == 0.0 and hits("fill") == 1
+    model = Model("gate.weight", "gate.bias")
+    load(model, {"gate.weight": 1, "gate.bias": 5}, fill=(Fill("gate.bias", 0.0),))
+    assert model.held["gate.bias"].value == 5 and hits("fill") == 1
+
+
+def test_a_loader_finds_a_parameter_under_its_old_name_and_reports_the_real_one() -> None:
+    model = Model("mlp.experts.routed_experts.w13_weight", "mlp.experts.routed_experts.w2_weight")
+    rules = {"params": (Segments("experts.routed_experts", "experts"),)}
+    loaded = load(model, {"mlp.experts.w13_weight": 1}, **rules)
+    assert loaded == {"mlp.experts.routed_experts.w13_weight"}
+    assert model.held["mlp.experts.routed_experts.w13_weight"].value == 1
+    assert hits("params") == 1, "the alias that nobody asked for is not counted"
+    assert dict(model.named_parameters()) == model.held, "aliases are gone after loading"
+
+
+def test_a_right_loader_leaves_the_aliases_unused() -> None:
+    model = Model("mlp.experts.routed_experts.w13_weight")
+    rules = {"params": (Segments("experts.routed_experts", "experts"),)}
+    load(model, {"mlp.experts.routed_experts.w13_weight": 1}, **rules)
+    assert hits("params") == 0
+    assert LEDGER.entry("patch", "fix", "params").state != "applied"
+
+
+def test_an_error_of_the_loader_keeps_its_type_and_names_the_tensor() -> None:
+    model = Model("fc.weight")
+    with pytest.raises(KeyError) as caught:
+        load(model, {"fc.weight": 1, "other.weight": 2}, weights=(Prefix("a", "b"),))
+    assert caught.value.args == ("other.weight",)
+    assert any("stopped at the checkpoint tensor 'other.weight'" in line for line in LEDGER.findings)
+
+
+def test_an_error_of_ours_passes_the_tensor_on_unless_strict(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> str:
+        raise RuntimeError("ours")
+
+    monkeypatch.setattr(weights._Load, "_renamed", fail)
+    model = Model("fc.weight")
+    assert load(model, {"fc.weight": 1}, weights=(Prefix("a", "b"),)) == {"fc.weight"}
+    monkeypatch.setenv("ASCEND_HOTFIX_STRICT", "1")
+    with pytest.raises(log.StrictError):
+        load(Model("fc.weight"), {"fc.weight": 1}, weights=(Prefix("a", "b"),))
+
+
+def test_none_leaves_everything_to_upstream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASCEND_HOTFIX_MODELS", "none")
+    with pytest.raises(KeyError) as caught:
+        load(Model("model.fc.weight"), {"x.fc.weight": 1}, weights=(Prefix("x", "model"),))
+    assert not getattr(caught.value, "__notes__", [])
+
+
+def test_the_weights_of_an_inner_model_are_renamed_once() -> None:
+    inner = Model("layers.0.fc.weight")
+
+    class Wrapper(Model):
+        def load_weights(self, weights: Any) -> set[str]:
+            stripped = ((name.removeprefix("model."), tensor) for name, tensor in weights)
+            return {"model." + name for name in inner.load_weights(stripped)}
+
+    weights.arm_class(Wrapper)
+    wrapper = Wrapper("model.layers.0.fc.weight")
+    fix = Fix(id="fix", why="w", refs=("r",), weights=(Prefix("layers", "model.layers"),))
+    shared = Scope(("tiny",), [Selection("patch", fix)])
+    weights.remember(inner, shared)
+    weights.remember(wrapper, shared)
+    assert wrapper.load_weights(iter({"layers.0.fc.weight": 1}.items())) == {"model.layers.0.fc.weight"}
+    assert inner.held["layers.0.fc.weight"].value == 1 and hits("weights") == 1
