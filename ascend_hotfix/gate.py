@@ -11,11 +11,11 @@ __all__ = ["MODELS", "STRICT", "arm", "strict", "switched_off"]
 
 MODELS = "ASCEND_HOTFIX_MODELS"
 STRICT = "ASCEND_HOTFIX_STRICT"
-_NO = ("none", "0", "off")
+_NO = ("none", "0", "off", "false", "no")
 
 
 def switched_off() -> bool:
-    """Does ``ASCEND_HOTFIX_MODELS`` ask for nothing at all (``none``, ``0`` or ``off``)?"""
+    """Does ``ASCEND_HOTFIX_MODELS`` ask for nothing at all (``none``, ``0``, ``off``, ``false`` or ``no``)?"""
     return os.environ.get(MODELS, "").strip().lower() in _NO
 
 
