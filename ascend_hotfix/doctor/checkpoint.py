@@ -213,8 +213,9 @@ def _entry(name: str, raw: Any) -> tuple[str, tuple[int, ...], int, int]:
     """(dtype, shape, begin, end) of one header entry, offsets in bytes from the data's start. Raises _Bad."""
     try:
         dtype, shape, (begin, end) = raw["dtype"], tuple(raw["shape"]), raw["data_offsets"]
-        # bool is an int; a JSON true is no size
-        good = isinstance(dtype, str) and all(type(n) is int and n >= 0 for n in (*shape, begin, end))
+        sizes = (*shape, begin, end)
+        # bool is an int, so compare types: a JSON true is no size
+        good = isinstance(dtype, str) and set(map(type, sizes)) == {int} and min(sizes) >= 0
     except (KeyError, TypeError, ValueError):
         good = False
     if not good:

@@ -23,6 +23,7 @@ from ascend_hotfix.doctor.structure import (
     check_heads,
     check_layers,
     check_router_bias,
+    experts_by_layer,
 )
 from ascend_hotfix.doctor.view import View, view
 from ascend_hotfix.versions import fits
@@ -283,11 +284,12 @@ def check_static(
     _check_described(seen, place)
     _check_names_of_schemes(seen, place)
     check_layers(seen)
-    check_experts(seen)
+    experts = experts_by_layer(seen)
+    check_experts(seen, experts)
     check_fused(seen)
     check_stored(seen)
     check_attention(seen)
-    check_router_bias(seen)
+    check_router_bias(seen, experts)
     check_heads(seen)
     check_draft(seen)
     return found.findings()

@@ -6,15 +6,23 @@ Works on names and schemes alone. What a model must have is known here only wher
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ascend_hotfix.doctor.checkpoint import model_types
 from ascend_hotfix.doctor.view import TOWERS, View, layer_count
 
-__all__ = ["check_draft", "check_experts", "check_fused", "check_heads", "check_layers", "check_router_bias"]
+__all__ = [
+    "Experts",
+    "check_draft",
+    "check_experts",
+    "check_fused",
+    "check_heads",
+    "check_layers",
+    "check_router_bias",
+    "experts_by_layer",
+]
 
 FUSED: tuple[tuple[str, ...], ...] = (
     ("q_proj", "k_proj", "v_proj"),
@@ -47,7 +55,6 @@ DRAFT_COUNTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_mo
 LISTS = frozenset({"layers", "blocks", "mtp", "mlps"})
 HEADS = frozenset({"lm_head", "head", "output", "output_layer", "embed_out"})
 EMBEDDINGS = frozenset({"embed_tokens", "embed", "tok_emb", "wte", "word_embeddings", "tok_embeddings", "embedding"})
-_EXPERT = re.compile(r"(?P<container>.+\.experts)\.(?P<number>\d+)\.(?P<part>.+)")
 MOST_SHOWN = 4
 
 
@@ -66,34 +73,37 @@ def _spans(numbers: list[int]) -> str:
 # -- experts ----------------------------------------------------------------------------------------------------------
 
 
+Kind = tuple[str, tuple[int, ...]]  # dtype and shape
+
+
 @dataclass
-class _Experts:
-    """The experts of one layer: per part (``gate_proj.weight``) how many experts have it, stored how."""
+class Experts:
+    """The experts of one layer: per part (``gate_proj.weight``) how many experts store it how."""
 
     numbers: set[int] = field(default_factory=set)
-    parts: dict[str, Counter[tuple[str, tuple[int, ...]]]] = field(default_factory=dict)
-    schemes: Counter[str] = field(default_factory=Counter)
+    parts: dict[str, dict[Kind, int]] = field(default_factory=dict)
+    schemes: dict[str, int] = field(default_factory=dict)
 
 
-def _split_expert(name: str) -> tuple[str, int, str] | None:
-    match = _EXPERT.fullmatch(name)
-    return (match["container"], int(match["number"]), match["part"]) if match else None
-
-
-def _gather_experts(view: View) -> dict[str, _Experts]:
-    containers: dict[str, _Experts] = {}
-    for name, tensor in view.checkpoint.tensors.items():
-        split = _split_expert(name)
-        if split is None:
+def experts_by_layer(view: View) -> dict[str, Experts]:
+    """Every ``*.experts`` container that numbers its experts."""
+    containers: dict[str, Experts] = {}
+    for module, leaves in view.modules.items():
+        container, found, rest = module.rpartition(".experts.")
+        number, _, child = rest.partition(".")
+        if not found or not number.isdecimal():
             continue
-        container, number, part = split
-        experts = containers.setdefault(container, _Experts())
-        experts.numbers.add(number)
-        experts.parts.setdefault(part, Counter())[tensor.dtype, tensor.shape] += 1
-        scheme = view.schemes.get(name)
-        if scheme is not None and part.endswith((".weight", ".weight_packed")):
-            experts.schemes[scheme] += 1
-    return containers
+        experts = containers.get(container)
+        if experts is None:
+            experts = containers[container] = Experts()
+        experts.numbers.add(int(number))
+        for leaf, tensor in leaves.items():
+            kinds = experts.parts.setdefault(f"{child}.{leaf}" if child else leaf, {})
+            kind = tensor.dtype, tensor.shape
+            kinds[kind] = kinds.get(kind, 0) + 1
+            if leaf in ("weight", "weight_packed") and (scheme := view.schemes.get(f"{module}.{leaf}")) is not None:
+                experts.schemes[scheme] = experts.schemes.get(scheme, 0) + 1
+    return {f"{container}.experts": experts for container, experts in containers.items()}
 
 
 def _expected_experts(view: View) -> int | None:
@@ -101,7 +111,7 @@ def _expected_experts(view: View) -> int | None:
     return next((count for count in counts if isinstance(count, int) and count > 0), None)
 
 
-def _check_expert_numbers(view: View, container: str, experts: _Experts, expected: int | None) -> None:
+def _check_expert_numbers(view: View, container: str, experts: Experts, expected: int | None) -> None:
     wanted = set(range(expected if expected is not None else max(experts.numbers) + 1))
     missing = [n for n in sorted(wanted - experts.numbers) if view.may_miss(f"{container}.{n}")]
     for number in missing:
@@ -112,7 +122,7 @@ def _check_expert_numbers(view: View, container: str, experts: _Experts, expecte
         view.found.add("expert-surplus", f"{container}.{number}", expected=expected)
 
 
-def _check_expert_parts(view: View, container: str, experts: _Experts) -> None:
+def _check_expert_parts(view: View, container: str, experts: Experts) -> None:
     """Every expert of a layer has the same parts, stored alike."""
     tensors = view.checkpoint.tensors
     for part, kinds in experts.parts.items():
@@ -123,7 +133,7 @@ def _check_expert_parts(view: View, container: str, experts: _Experts) -> None:
                     view.found.add("expert-part-absent", name, leaf=part)
                     view.mark_gone([name])
         if len(kinds) > 1:
-            usual = kinds.most_common(1)[0][0]
+            usual = max(kinds, key=lambda kind: kinds[kind])
             for number in sorted(experts.numbers):
                 tensor = tensors.get(f"{container}.{number}.{part}")
                 if tensor is not None and (tensor.dtype, tensor.shape) != usual:
@@ -131,27 +141,27 @@ def _check_expert_parts(view: View, container: str, experts: _Experts) -> None:
                     view.found.add("expert-shape", f"{container}.{number}.{part}", what=what)
 
 
-def _mix(schemes: Counter[str]) -> str:
+def _mix(schemes: dict[str, int]) -> str:
     return " and ".join(scheme for scheme, _ in sorted(schemes.items(), key=lambda item: (-item[1], item[0])))
 
 
-def check_experts(view: View) -> None:
+def check_experts(view: View, layers: Mapping[str, Experts]) -> None:
     """Numbers, parts and schemes of the experts of each layer. Runs before the checks of single modules."""
     expected = _expected_experts(view)
-    for container, experts in _gather_experts(view).items():
+    for container, experts in layers.items():
         _check_expert_numbers(view, container, experts, expected)
         _check_expert_parts(view, container, experts)
         if len(experts.schemes) > 1:
             view.found.add("experts-mixed", container, mix=_mix(experts.schemes))
 
 
-def check_router_bias(view: View) -> None:
+def check_router_bias(view: View, layers: Mapping[str, Experts]) -> None:
     """Routers that score with a correction bias have one.
 
     From the config (``topk_method`` is ``noaux_tc``, ``use_routing_bias``), from the model types whose vLLM class
     builds it always, or because another router of the checkpoint has one. Hash layers (DeepSeek-V4) route by a table.
     """
-    parents = {c.rpartition(".")[0]: None for c in _gather_experts(view)}
+    parents = {container.rpartition(".")[0]: None for container in layers}
     tensors = view.checkpoint.tensors
     present = {parent: leaf for parent in parents for leaf in ROUTER_BIAS if f"{parent}.{leaf}" in tensors}
     config = view.text_config
