@@ -11,6 +11,7 @@ This module imports nothing of ours, and the standard library only.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 __all__ = ["fits", "parse", "range_problem"]
 
@@ -67,9 +68,19 @@ def range_problem(spec: object) -> str | None:
         clauses = _clauses(spec)
     except ValueError as error:
         return str(error)
-    lows = [key for op, v in clauses if op in (">=", ">") and (key := parse(v)) is not None]
-    highs = [key for op, v in clauses if op in ("<=", "<") and (key := parse(v)) is not None]
-    return f"{spec!r} fits no version" if lows and highs and max(lows) > min(highs) else None
+    return None if any(fits(one, spec) for one in _witnesses(clauses)) else f"{spec!r} fits no version"
+
+
+def _witnesses(clauses: list[tuple[str, str]]) -> Iterator[str]:
+    """Versions at, next to and far below every bound: a range that fits any version fits one of these."""
+    yield "0"
+    for _, bound in clauses:
+        found = _VERSION.fullmatch(bound.removesuffix(".*"))
+        assert found is not None
+        release, pre = found["release"], f"{found['pre']}{found['pre_n']}" if found["pre"] else ""
+        yield from (bound.removesuffix(".*"), release, f"{release}.0.0.1", f"{release}{pre}.post{found['post'] or 0}1")
+        if pre:
+            yield f"{release}{found['pre']}{int(found['pre_n'] or 0) + 1}"
 
 
 def _order(version: Key, bound: Key, bound_text: str) -> int:
