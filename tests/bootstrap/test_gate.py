@@ -72,7 +72,7 @@ def test_switching_off_before_vllm_is_imported_still_counts(fresh):
         from ascend_hotfix import gate
         gate.arm()
         os.environ["ASCEND_HOTFIX_MODELS"] = "none"
-        import vllm.config
+        import vllm.envs
         result = told
     """)
     assert result == []
@@ -86,12 +86,12 @@ def test_switching_on_later_arms_on_the_next_call(fresh):
         gate.arm()
         del os.environ["ASCEND_HOTFIX_MODELS"]
         gate.arm()
-        import vllm.config
+        import vllm.envs
         result = told
         """,
         ASCEND_HOTFIX_MODELS="none",
     )
-    assert result == ["vllm.config"]
+    assert result == ["vllm.envs"]
 
 
 def test_arming_imports_nothing_but_gate_and_finder(fresh):
@@ -121,16 +121,16 @@ def test_modules_imported_before_arming_are_told_at_once(fresh):
 
 
 def test_a_module_that_arms_while_it_is_imported_is_told_when_it_is_complete(fresh):
-    fresh.write({"vllm/config.py": "from ascend_hotfix import gate\ngate.arm()\nimport vllm.other\nLATE = 1\n"})
+    fresh.write({"vllm/envs.py": "from ascend_hotfix import gate\ngate.arm()\nimport vllm.other\nLATE = 1\n"})
     result = fresh("""
         seams.on_import = lambda name, module: told.append((name, hasattr(module, "LATE")))
-        import vllm.config
+        import vllm.envs
         result = [list(told)]
         import vllm.model_executor.models.utils
         result.append(told)
     """)
     assert result[0] == []
-    assert ["vllm.config", True] in result[1] and len(result[1]) == 2
+    assert ["vllm.envs", True] in result[1] and len(result[1]) == 2
 
 
 def test_a_forked_child_inherits_one_finder_and_its_own_seams(fresh):
@@ -142,13 +142,13 @@ def test_a_forked_child_inherits_one_finder_and_its_own_seams(fresh):
         child = os.fork()
         if not child:
             gate.arm()
-            import vllm.config
+            import vllm.envs
             os.write(write, f"{len(ours())} {told}".encode())
             os._exit(0)
         os.waitpid(child, 0)
         result = [os.read(read, 100).decode(), told]
     """)
-    assert result == ["1 ['vllm.config']", []]
+    assert result == ["1 ['vllm.envs']", []]
 
 
 def test_a_broken_installation_says_so_in_one_line_and_never_raises(fresh):
