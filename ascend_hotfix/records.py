@@ -44,6 +44,9 @@ class PatchError(ValueError):
         self.what, self.problems = what, problems
         super().__init__(f"{what}: " + "; ".join(problems))
 
+    def __reduce__(self) -> tuple[type[PatchError], tuple[str, list[str]]]:
+        return type(self), (self.what, self.problems)
+
 
 def per_expert(gate: str = "gate_proj", up: str = "up_proj", down: str = "down_proj") -> tuple[str, ...]:
     """The shards by which vllm-ascend finds the scheme of fused experts: those of expert 0."""
@@ -68,8 +71,14 @@ class Packed:
             [
                 *_segments("fused", self.fused, one=True),
                 *(["shards is empty"] if not self.shards else []),
-                *(line for shard in _strings("shards", self.shards) for line in _segments("shards", shard)),
-                *(f"optional names {s!r}, which is no shard" for s in self.optional if s not in self.shards),
+                *_strings_only("shards", self.shards),
+                *_strings_only("optional", self.optional),
+                *(line for shard in _strings(self.shards) for line in _segments("shards", shard)),
+                *(
+                    f"optional names {s!r}, which is no shard"
+                    for s in _strings(self.optional)
+                    if s not in _strings(self.shards)
+                ),
             ],
         )
 
@@ -94,7 +103,7 @@ class Scheme:
                 *_pattern(self.pattern),
                 *(
                     []
-                    if self.scheme and self.scheme.isupper()
+                    if isinstance(self.scheme, str) and self.scheme.isupper()
                     else ["scheme must be upper case, such as 'FLOAT' or 'W8A8_DYNAMIC'"]
                 ),
             ],
@@ -123,7 +132,11 @@ class Fill:
     value: float = 0.0
 
     def __post_init__(self) -> None:
-        _check(f"Fill({self.pattern!r})", _pattern(self.pattern))
+        number = isinstance(self.value, int | float) and not isinstance(self.value, bool)
+        _check(
+            f"Fill({self.pattern!r})",
+            [*_pattern(self.pattern), *([] if number else [f"value must be a number, not {self.value!r}"])],
+        )
 
 
 @dataclass(frozen=True)
@@ -162,13 +175,19 @@ class Fix:
         problems = []
         if not isinstance(self.id, str) or not FIX_ID.fullmatch(self.id):
             problems.append(f"id {self.id!r} must be lower-case words joined by '-'")
-        if not self.why:
+        if not isinstance(self.why, str):
+            problems.append(f"why must be a string, not {self.why!r}")
+        elif not self.why:
             problems.append("why is empty; say in one sentence what fails")
         if not self.refs:
             problems.append("refs is empty; name the public report or the upstream file that shows it")
         problems += _strings_only("refs", self.refs)
         problems += _versions(self.versions)
-        if self.override and not self.versions:
+        if not isinstance(self.retire, str):
+            problems.append(f"retire must be a string, not {self.retire!r}")
+        if not isinstance(self.override, str):
+            problems.append(f"override must be a string: the reason for which a hit is replaced, not {self.override!r}")
+        elif self.override and not self.versions:
             problems.append("override needs versions: an override does not retire itself")
         for name, kind in RULE_FIELDS.items():
             problems += _tuple_of(name, getattr(self, name), kind)
@@ -241,7 +260,7 @@ def _tuple_of(name: str, value: Any, kinds: tuple[type, ...]) -> list[str]:
     ]
 
 
-def _strings(name: str, value: Any) -> tuple[str, ...]:
+def _strings(value: Any) -> tuple[str, ...]:
     return tuple(item for item in value if isinstance(item, str)) if isinstance(value, tuple) else ()
 
 

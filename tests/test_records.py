@@ -1,0 +1,243 @@
+"""Records of a patch are validated when made, and say every mistake at once in the author's terms."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ascend_hotfix.records import (
+    RULE_FIELDS,
+    Drop,
+    Exact,
+    Fill,
+    Fix,
+    Layers,
+    ModelPatch,
+    Packed,
+    PatchError,
+    Prefix,
+    Regex,
+    Scheme,
+    Segments,
+    Suffix,
+    per_expert,
+)
+
+REFS = ("vllm-ascend#1",)
+RULE = Prefix("visual", "model.visual")
+
+
+def fix(**fields) -> Fix:
+    return Fix(**{"id": "one", "why": "it fails", "refs": REFS, "lookup": (RULE,), **fields})
+
+
+def problems(make, *args, **fields) -> list[str]:
+    with pytest.raises(PatchError) as caught:
+        make(*args, **fields)
+    return caught.value.problems
+
+
+# A whole patch, as an author writes one
+
+
+def test_a_patch_as_an_author_writes_it():
+    patch = ModelPatch(
+        model_types=("qwen3_vl_moe", "qwen3_vl_moe_text"),
+        fixes=(
+            Fix(
+                id="wrapper-order",
+                why="ModelSlim writes model.language_model.*; vLLM asks language_model.model.*",
+                refs=("vllm-ascend#4293",),
+                versions={"vllm-ascend": ">=0.11,<0.13"},
+                retire="0.13 ships the rows",
+                lookup=(RULE, Prefix("language_model.model", "model.language_model")),
+                packed=(
+                    Packed("experts", per_expert()),
+                    Packed("qkv_proj", ("q_proj", "k_proj"), optional=("k_proj",)),
+                ),
+                types=(Scheme("**.gate"), Scheme("model.mtp.**", "W8A8_DYNAMIC", mtp_only=True)),
+                drop=(Drop("**.rot.weight"),),
+                fill=(Fill("**.e_score_correction_bias"),),
+            ),
+        ),
+    )
+    assert patch.fixes[0].packed[0].shards == ("experts.0.gate_proj", "experts.0.up_proj", "experts.0.down_proj")
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        RULE,
+        Exact("", "lm_head"),
+        Segments("a", "b"),
+        Suffix("a", "b"),
+        Layers("layers", 3, stop=3),
+        Regex("a", "b"),
+        Packed("qkv_proj", ("q_proj",)),
+        Scheme("a.*"),
+        Drop("a.*"),
+        Fill("a.*", 1.0),
+        fix(versions={"vllm": ">=0.11"}),
+        ModelPatch(("qwen3",), (fix(),)),
+    ],
+    ids=lambda record: type(record).__name__,
+)
+def test_records_are_frozen_and_compare_by_value(record):
+    field = dataclasses.fields(record)[0].name
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(record, field, "other")
+    assert record == dataclasses.replace(record)
+
+
+def test_versions_cannot_be_changed_through_the_mapping_they_were_made_from():
+    ranges = {"vllm": ">=0.11"}
+    made = fix(versions=ranges)
+    ranges["vllm"] = "nonsense"
+    assert made.versions == {"vllm": ">=0.11"}
+    with pytest.raises(TypeError):
+        made.versions["vllm"] = "<1"
+
+
+# Every mistake at once
+
+
+def test_every_mistake_of_a_fix_is_reported_at_once():
+    found = problems(
+        Fix,
+        id="Bad Id",
+        why="",
+        refs=("x", 5),
+        versions={"vllm": "0.11", "numpy": ">=1"},
+        override="replaces a wrong scheme",
+        lookup=[RULE],
+        packed=(RULE,),
+        drop=Drop("a.b"),
+    )
+    for said in (
+        "id 'Bad Id' must be lower-case words joined by '-'",
+        "why is empty",
+        "refs[1] must be a string, not 5",
+        "versions names 'numpy'; known are vllm, vllm-ascend, transformers, torch",
+        "versions['vllm']: '0.11' is no version clause; write such as '>=0.11,<0.13'",
+        "lookup must be a tuple of Exact or Prefix or Segments or Suffix or Layers or Regex, not list",
+        "packed[0] must be Packed, not Prefix(old='visual', new='model.visual')",
+        "drop must be a tuple of Drop, not Drop (a one-element tuple needs a comma)",
+    ):
+        assert any(said in line for line in found), said
+    assert len(found) == 8
+
+
+def test_every_mistake_of_a_patch_is_reported_at_once():
+    found = problems(ModelPatch, model_types=(), fixes=("x",), name="Qwen 3")
+    assert [line.split()[0] for line in found] == ["fixes[0]", "model_types", "name"]
+
+
+def test_the_message_names_the_record_and_holds_every_mistake():
+    with pytest.raises(PatchError) as caught:
+        Packed("qkv.proj", (), optional=("v",))
+    assert str(caught.value) == (
+        "Packed('qkv.proj'): fused: 'qkv.proj' must be one segment; shards is empty; optional names 'v', which is no shard"
+    )
+
+
+@given(st.sets(st.sampled_from(["id", "why", "refs", "versions", "lookup", "override"]), min_size=1))
+def test_no_mistake_hides_another(wrong):
+    bad = {
+        "id": "Upper",
+        "why": "",
+        "refs": (),
+        "versions": {"numpy": ">=1"},
+        "lookup": [RULE],
+        "override": 1,
+    }
+    found = problems(fix, **{name: bad[name] for name in wrong})
+    for name in wrong:
+        assert any(line.startswith(name) for line in found), name
+
+
+# Each mistake, in the author's terms
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"id": ""}, "id '' must be"),
+        ({"id": 3}, "id 3 must be"),
+        ({"why": None}, "why"),
+        ({"why": 5}, "why must be a string"),
+        ({"refs": ()}, "refs is empty; name the public report or the upstream file that shows it"),
+        ({"refs": "vllm#1"}, "refs must be a tuple of strings, not 'vllm#1' (a one-element tuple needs a comma)"),
+        ({"retire": 3}, "retire must be a string"),
+        ({"versions": ">=0.11"}, "versions must map a distribution to a range, not '>=0.11'"),
+        ({"versions": {"vllm": ">=0.13,<0.11"}}, "versions['vllm']: '>=0.13,<0.11' fits no version"),
+        ({"override": "a reason"}, "override needs versions"),
+        ({"override": True, "versions": {"vllm": ">=1"}}, "override must be a string: the reason"),
+        ({"lookup": RULE}, "lookup must be a tuple of"),
+        ({"lookup": ()}, "has no rule; give at least one of build, lookup, weights, params, packed, types, drop, fill"),
+    ],
+)
+def test_a_mistake_in_a_fix(fields, says):
+    assert any(says in line for line in problems(fix, **fields))
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Packed("", ("a",)), "fused: '' must be whole dotted segments"),
+        (lambda: Packed("qkv_proj", ("q.",)), "shards: 'q.' must be whole dotted segments"),
+        (lambda: Packed("qkv_proj", ["q_proj"]), "shards must be a tuple of strings, not ['q_proj']"),
+        (lambda: Packed("qkv_proj", "q_proj"), "(a one-element tuple needs a comma)"),
+        (lambda: Packed("qkv_proj", ("q_proj", 1)), "shards[1] must be a string, not 1"),
+        (lambda: Packed("qkv_proj", ("q_proj",), "q_proj"), "optional must be a tuple of strings"),
+        (lambda: Packed("qkv_proj", 5, ("q_proj",)), "shards must be a tuple of strings, not 5"),
+        (lambda: Scheme("a.*", "w8a8"), "scheme must be upper case, such as 'FLOAT' or 'W8A8_DYNAMIC'"),
+        (lambda: Scheme("a.*", 8), "scheme must be upper case"),
+        (lambda: Scheme("**"), "pattern '**' matches everything"),
+        (lambda: Scheme("a.b*"), "'*' stands for a whole segment, not part of one ('b*')"),
+        (lambda: Drop(".weight"), "pattern: '.weight' must be whole dotted segments"),
+        (lambda: Drop(7), "pattern: 7 must be whole dotted segments"),
+        (lambda: Fill("a.b", "0"), "value must be a number, not '0'"),
+        (lambda: Fill("a.b", True), "value must be a number, not True"),
+        (lambda: ModelPatch("qwen3", (fix(),)), "model_types must be a tuple of strings, not 'qwen3'"),
+        (lambda: ModelPatch(("qwen3",), ()), "fixes is empty"),
+        (lambda: ModelPatch(("qwen3",), (fix(), fix())), "fix id 'one' is used 2 times"),
+        (lambda: ModelPatch(("qwen3",), (fix(),), name="../x"), "name '../x' must be lower case"),
+    ],
+)
+def test_a_mistake_in_a_record(make, says):
+    assert any(says in line for line in problems(make))
+
+
+@given(st.sampled_from(sorted(RULE_FIELDS)), st.none() | st.integers() | st.text() | st.lists(st.integers()))
+def test_a_rule_field_of_any_other_kind_is_a_mistake_and_nothing_else(name, value):
+    assert any(line.startswith((name, f"{name}[")) for line in problems(fix, **{name: value}))
+
+
+@given(st.text())
+def test_a_pattern_is_accepted_or_refused_in_the_authors_terms(text):
+    try:
+        Drop(text)
+    except PatchError as error:
+        assert error.problems and all(repr(text) in line for line in error.problems)
+
+
+def test_an_override_whose_result_the_same_rules_would_move_again_is_refused():
+    found = problems(
+        fix,
+        lookup=(Exact("a", "b"), Segments("b", "c")),
+        override="the description is wrong",
+        versions={"vllm": ">=0.11"},
+    )
+    assert "which the same rules turn into" in found[0]
+
+
+def test_a_mistake_crosses_processes():
+    """vLLM inspects models in a subprocess and pickles what it raises."""
+    with pytest.raises(PatchError) as caught:
+        Drop("**")
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (str(again), again.problems) == (str(caught.value), caught.value.problems)
