@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ascend_hotfix.doctor.checkpoint import DESCRIPTION_FILE, Checkpoint
@@ -17,6 +17,7 @@ from ascend_hotfix.doctor.releases import check_release
 from ascend_hotfix.doctor.schemes import SCHEMES, SIDE_SCHEMES, is_float, is_scheme
 from ascend_hotfix.doctor.stored import check_attention, check_stored
 from ascend_hotfix.doctor.structure import (
+    Filling,
     check_draft,
     check_experts,
     check_fused,
@@ -261,11 +262,16 @@ def _check_names_of_schemes(seen: View, place: str) -> None:
 
 
 def check_static(
-    checkpoint: Checkpoint, *, tensor_parallel_size: int | None = None, release: str | None = None
+    checkpoint: Checkpoint,
+    *,
+    tensor_parallel_size: int | None = None,
+    release: str | None = None,
+    fills: Sequence[Filling] = (),
 ) -> list[Finding]:
     """Every static finding on *checkpoint*, worst first, those made on reading included.
 
-    *release* is the version of vllm-ascend that will serve it, None where it is not known.
+    *release* is the version of vllm-ascend that will serve it, None where it is not known; *fills* what the patches
+    that are selected for it fill.
     """
     found = Collector()
     found.extend(checkpoint.findings)
@@ -289,7 +295,7 @@ def check_static(
     check_fused(seen)
     check_stored(seen)
     check_attention(seen)
-    check_router_bias(seen, experts)
+    check_router_bias(seen, experts, fills)
     check_heads(seen)
     check_draft(seen)
     return found.findings()

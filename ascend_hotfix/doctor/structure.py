@@ -7,14 +7,17 @@ Works on names and schemes alone. What a model must have is known here only wher
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ascend_hotfix.doctor.checkpoint import model_types
 from ascend_hotfix.doctor.view import TOWERS, View, layer_count
+from ascend_hotfix.names import matches
 
 __all__ = [
     "Experts",
+    "Filling",
     "check_draft",
     "check_experts",
     "check_fused",
@@ -74,6 +77,14 @@ def _spans(numbers: list[int]) -> str:
 
 
 Kind = tuple[str, tuple[int, ...]]  # dtype and shape
+
+
+class Filling(NamedTuple):
+    """A selected patch gives parameters that match *pattern* this *value* where no tensor does."""
+
+    pattern: str
+    value: float
+    patch: str
 
 
 @dataclass
@@ -155,8 +166,8 @@ def check_experts(view: View, layers: Mapping[str, Experts]) -> None:
             view.found.add("experts-mixed", container, mix=_mix(experts.schemes))
 
 
-def check_router_bias(view: View, layers: Mapping[str, Experts]) -> None:
-    """Routers that score with a correction bias have one.
+def check_router_bias(view: View, layers: Mapping[str, Experts], fills: Sequence[Filling] = ()) -> None:
+    """Routers that score with a correction bias have one, or a patch (*fills*) gives them one.
 
     From the config (``topk_method`` is ``noaux_tc``, ``use_routing_bias``), from the model types whose vLLM class
     builds it always, or because another router of the checkpoint has one. Hash layers (DeepSeek-V4) route by a table.
@@ -178,8 +189,12 @@ def check_router_bias(view: View, layers: Mapping[str, Experts]) -> None:
     for parent in parents:
         if parent in present or f"{parent}.gate.tid2eid" in tensors:
             continue
-        if view.may_miss(f"{parent}.{leaf}"):
-            view.found.add("router-bias-absent", f"{parent}.{leaf}", leaf=leaf)
+        name = f"{parent}.{leaf}"
+        filling = next((filling for filling in fills if matches(filling.pattern, name)), None)
+        if filling is not None:
+            view.found.add("router-bias-filled", name, leaf=leaf, patch=filling.patch, value=filling.value)
+        elif view.may_miss(name):
+            view.found.add("router-bias-absent", name, leaf=leaf)
 
 
 # -- fused layers -----------------------------------------------------------------------------------------------------

@@ -467,6 +467,12 @@ TEXTS: dict[str, Text] = {
         "no error: vLLM routes with a bias that was never written, the answers are wrong",
         "copy the tensors from the float model into the checkpoint; a quantizer that drops buffers lost them",
     ),
+    "router-bias-filled": Text(
+        WARNING,
+        "{count} routers have no {leaf}; {patch} fills it with {value}",
+        "the model loads; its routing is right only if the float model's bias is {value} too",
+        "compare with the float model, and copy the tensors from it if they differ",
+    ),
     "draft-absent": Text(
         NOTE,
         "config.json announces {expected} draft (MTP) layers, the files have none",

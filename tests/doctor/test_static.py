@@ -12,6 +12,7 @@ from writer import INDEX, MAIN, Spec, genuine, genuine_names, tiny
 from ascend_hotfix.doctor.checkpoint import read_checkpoint
 from ascend_hotfix.doctor.findings import Finding, Severity, exit_code
 from ascend_hotfix.doctor.static import check_static
+from ascend_hotfix.doctor.structure import Filling
 
 LAYER = "model.layers.1"
 ATTENTION = f"{LAYER}.self_attn"
@@ -493,3 +494,10 @@ def test_release_that_does_not_know_the_model(name: str, release: str | None, co
     said = {c for c in found if c.startswith("model-type")}
     assert said == ({code} if code else set())
     assert code is None or found[code].params["first"] in found[code].message
+
+
+def test_router_bias_that_a_selected_patch_fills_is_a_warning(tmp_path: Path) -> None:
+    fills = [Filling("**.gate.e_score_correction_bias", 0.0, "glm4_moe.router-bias")]
+    found = serious(diagnose(genuine("glm4_moe-w8a8"), tmp_path, fills=fills))
+    assert set(found) == {"router-bias-filled"}
+    assert "glm4_moe.router-bias fills it with 0.0" in found["router-bias-filled"].message

@@ -1,0 +1,166 @@
+"""The command ``ascend-hotfix``: doctor, explain, list, status and verify.
+
+Each command imports what it needs when it runs, so that ``--help`` and the static stage need no vLLM. Commands
+return an exit code; a mistake on the command line ends with one line and code 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ascend_hotfix import __version__
+
+__all__ = ["build_parser", "main"]
+
+COULD_NOT = 2
+Command = Callable[[argparse.Namespace], int]
+
+
+class UsageError(Exception):
+    """Something the user can put right; the text says how."""
+
+
+def _positive(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return number
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from ascend_hotfix.catalog import installed_versions
+    from ascend_hotfix.doctor.report import Options, ProgressBar, to_json_text, to_text
+    from ascend_hotfix.doctor.run import diagnose
+
+    suggest: Path | None = arguments.suggest
+    if suggest is not None and arguments.static_only:
+        raise UsageError("--suggest needs the dry run; leave out --static-only")
+    if suggest is not None and not suggest.absolute().parent.is_dir():
+        raise UsageError(f"--suggest {suggest}: the folder {suggest.absolute().parent} does not exist")
+    options = Options(arguments.static_only, arguments.tensor_parallel_size, arguments.enable_expert_parallel)
+    bar = ProgressBar(sys.stderr)
+    try:
+        report = diagnose(arguments.model, options, installed_versions(), suggest=suggest, progress=bar)
+    finally:
+        bar.close()
+    if arguments.json:
+        print(to_json_text(report))
+    else:
+        print(to_text(report, colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
+    return report.exit_code
+
+
+def _delegate(module: str) -> Command:
+    """A command that lives in a module of its own, as its ``command(arguments) -> exit code``."""
+
+    def run(arguments: argparse.Namespace) -> int:
+        try:
+            found = importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name != module:
+                raise
+            raise UsageError(f"this build of ascend-hotfix has no {module}") from None
+        return int(found.command(arguments))
+
+    return run
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    from ascend_hotfix.catalog import installed_versions, load_catalog, out_of_range
+
+    catalog = load_catalog()
+    versions = installed_versions()
+    wanted = {selection.name for selection in catalog.wanted()}
+    for name, source in sorted(catalog.sources.items()):
+        if arguments.model_type and arguments.model_type not in (name, *source.patch.model_types):
+            continue
+        print(f"{name}  ({', '.join(source.patch.model_types)})  {source.origin}")
+        for fix in source.patch.fixes:
+            ranges = ", ".join(f"{package} {spec}" for package, spec in fix.versions.items()) or "every version"
+            state = out_of_range(fix, versions) or "fits"
+            if f"{name}.{fix.id}" not in wanted:
+                state = "switched off by ASCEND_HOTFIX_MODELS"
+            print(f"  {fix.id}: {fix.why}\n    for {ranges}; {state}")
+    for problem in [*catalog.problems, *catalog.unknown_terms()]:
+        print(f"problem: {problem}", file=sys.stderr)
+    return 1 if catalog.problems else 0
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL_DIR", help="folder with config.json and the *.safetensors files")
+    parser.add_argument(
+        "--tensor-parallel-size", "-tp", type=_positive, default=1, metavar="N", help="as vllm serve would be given it"
+    )
+    parser.add_argument("--enable-expert-parallel", action="store_true", help="as vllm serve would be given it")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of the whole command."""
+    parser = argparse.ArgumentParser(
+        prog="ascend-hotfix",
+        description="Serve ModelSlim-quantized models right on the installed vLLM and vllm-ascend.",
+    )
+    parser.add_argument("--version", action="version", version=f"ascend-hotfix {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    doctor = commands.add_parser(
+        "doctor",
+        help="will the installed vLLM load this checkpoint right, and if not, what fixes it",
+        description="Checks a checkpoint without an NPU and without reading weights: first the files, then a dry run "
+        "on the meta device with the installed vLLM. Exit code: 0 right, 1 faults, 2 could not check.",
+    )
+    _add_model(doctor)
+    doctor.add_argument("--static-only", action="store_true", help="the files only; needs no vLLM")
+    doctor.add_argument("--json", action="store_true", help="print one JSON object (docs/doctor-json.md)")
+    doctor.add_argument("--suggest", type=Path, metavar="FILE", help="write a patch module that removes the findings")
+    doctor.set_defaults(command=_doctor)
+
+    explain = commands.add_parser(
+        "explain",
+        help="one name's way through checkpoint, description, modules and parameters",
+        description="Shows where a tensor, module or parameter name goes, and which rule of which patch moved it.",
+    )
+    explain.add_argument("name", metavar="NAME", help="a tensor, module or parameter name")
+    _add_model(explain)
+    explain.set_defaults(command=_delegate("ascend_hotfix.doctor.explain"))
+
+    listing = commands.add_parser("list", help="the patches there are, and which fit the installed versions")
+    listing.add_argument("model_type", nargs="?", metavar="MODEL_TYPE", help="only patches for this model_type or name")
+    listing.set_defaults(command=_list)
+
+    status = commands.add_parser("status", help="what would be armed here: versions, toggle, patches, problems")
+    status.set_defaults(command=_delegate("ascend_hotfix.status"))
+
+    verify = commands.add_parser("verify", help="check that every patch still finds its targets in the installed vLLM")
+    verify.set_defaults(command=_delegate("ascend_hotfix.verify"))
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code (argparse itself exits with 2 on a wrong command line)."""
+    arguments = build_parser().parse_args(argv)
+    command: Command = arguments.command
+    try:
+        return command(arguments)
+    except UsageError as error:
+        print(f"ascend-hotfix: {error}", file=sys.stderr)
+        return COULD_NOT
+    except BrokenPipeError:
+        # the reader (head, less) has gone; keep the interpreter from complaining when it flushes at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return COULD_NOT
+    except KeyboardInterrupt:
+        print("ascend-hotfix: interrupted", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

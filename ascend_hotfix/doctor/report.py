@@ -1,0 +1,294 @@
+"""Shows what the doctor found: a table for people, JSON for machines, an exit code for scripts.
+
+The JSON is versioned by :data:`JSON_VERSION` and described in ``docs/doctor-json.md``: fields are added within a
+version, and only removed or changed in meaning with a new one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import textwrap
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TextIO
+
+from ascend_hotfix import __version__
+from ascend_hotfix.doctor.checkpoint import Checkpoint, model_types
+from ascend_hotfix.doctor.findings import Finding, Severity, worst_first
+from ascend_hotfix.doctor.schemes import is_float
+
+__all__ = [
+    "JSON_VERSION",
+    "CouldNotRun",
+    "Options",
+    "ProgressBar",
+    "Report",
+    "Stage",
+    "to_json",
+    "to_json_text",
+    "to_text",
+]
+
+JSON_VERSION = 1
+JSON_SCHEMA = "ascend-hotfix/doctor"
+RIGHT, FAULTS, NOT_CHECKED = 0, 1, 2
+COLOURS = {Severity.FAULT: "31;1", Severity.WARNING: "33;1", Severity.NOTE: "36"}
+LABEL = 10  # width of the left column
+
+
+class CouldNotRun(Exception):
+    """A stage that was asked for cannot run here; the text says why and what would let it."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for."""
+
+    static_only: bool = False
+    tensor_parallel_size: int = 1
+    expert_parallel: bool = False
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a diagnosis. ``status`` is ``done``, ``skipped`` (not asked for) or ``failed`` (could not run)."""
+
+    name: str
+    status: str
+    seconds: float = 0.0
+    reason: str = ""
+
+
+@dataclass
+class Report:
+    """Everything about one checkpoint. ``checkpoint`` is None where the path is no model directory."""
+
+    path: str
+    options: Options
+    checkpoint: Checkpoint | None = None
+    installed: Mapping[str, str] = field(default_factory=dict)
+    stages: list[Stage] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    suggested: str | None = None
+
+    def count(self, severity: Severity) -> int:
+        return sum(f.severity is severity for f in self.findings)
+
+    @property
+    def exit_code(self) -> int:
+        """0 right, 1 faults, 2 could not check (no model directory, or a stage that was asked for could not run)."""
+        if self.checkpoint is None:
+            return NOT_CHECKED
+        if self.count(Severity.FAULT):
+            return FAULTS
+        return NOT_CHECKED if any(stage.status == "failed" for stage in self.stages) else RIGHT
+
+    def schemes(self) -> dict[str, int]:
+        """How many weights have which scheme, the most frequent first."""
+        description = self.checkpoint.description if self.checkpoint is not None else None
+        if description is None:
+            return {}
+        weights = (s for name, s in description.schemes.items() if name.endswith((".weight", ".weight_packed")))
+        return dict(Counter("FLOAT" if is_float(s) else s for s in weights).most_common())
+
+    def remedy(self, finding: Finding) -> str:
+        """The remedy with DIR replaced by the checkpoint's path, ready to paste."""
+        return re.sub(r"\bDIR\b", lambda _: shlex.quote(self.path), finding.remedy)
+
+
+# -- JSON -------------------------------------------------------------------------------------------------------------
+
+
+def _finding_json(report: Report, finding: Finding) -> dict[str, Any]:
+    return {
+        "code": finding.code,
+        "severity": finding.severity.label,
+        "stage": finding.stage,
+        "message": finding.message,
+        "count": finding.count,
+        "examples": list(finding.examples),
+        "patterns": list(finding.patterns),
+        "place": finding.place,
+        "consequence": finding.consequence,
+        "remedy": report.remedy(finding),
+        "params": dict(finding.params),
+    }
+
+
+def _checkpoint_json(report: Report) -> dict[str, Any] | None:
+    checkpoint = report.checkpoint
+    if checkpoint is None:
+        return None
+    architectures = checkpoint.config.get("architectures")
+    return {
+        "model_types": list(model_types(checkpoint.config)),
+        "architectures": [str(a) for a in architectures] if isinstance(architectures, list) else [],
+        "tensors": len(checkpoint.tensors),
+        "files": len({tensor.file for tensor in checkpoint.tensors.values()}),
+        "description": checkpoint.description.place if checkpoint.description is not None else None,
+        "schemes": report.schemes(),
+    }
+
+
+def to_json(report: Report) -> dict[str, Any]:
+    """The report as plain data, see ``docs/doctor-json.md``."""
+    return {
+        "schema": JSON_SCHEMA,
+        "version": JSON_VERSION,
+        "tool_version": __version__,
+        "path": report.path,
+        "checkpoint": _checkpoint_json(report),
+        "installed": dict(report.installed),
+        "options": {
+            "static_only": report.options.static_only,
+            "tensor_parallel_size": report.options.tensor_parallel_size,
+            "expert_parallel": report.options.expert_parallel,
+        },
+        "stages": [
+            {"name": s.name, "status": s.status, "seconds": round(s.seconds, 3), "reason": s.reason}
+            for s in report.stages
+        ],
+        "findings": [_finding_json(report, finding) for finding in worst_first(report.findings)],
+        "summary": {f"{severity.label}s": report.count(severity) for severity in reversed(Severity)},
+        "suggested": report.suggested,
+        "exit_code": report.exit_code,
+    }
+
+
+# -- text -------------------------------------------------------------------------------------------------------------
+
+
+def _wrapped(label: str, text: str, width: int) -> list[str]:
+    """*text* in the right column with *label* beside its first line; names and commands are never broken."""
+    lines = textwrap.wrap(text, max(width - LABEL, 20), break_long_words=False, break_on_hyphens=False) or [""]
+    return [f"{label:<{LABEL}}{lines[0]}", *(" " * LABEL + line for line in lines[1:])]
+
+
+def _painted(text: str, code: str, colour: bool) -> str:
+    return f"\x1b[{code}m{text}\x1b[0m" if colour else text
+
+
+def _finding_text(report: Report, finding: Finding, width: int, colour: bool) -> list[str]:
+    severity = finding.severity
+    first, *rest = _wrapped(severity.label, finding.message, width)
+    label = _painted(severity.label, COLOURS[severity], colour) + " " * (LABEL - len(severity.label))
+    lines = [label + first[LABEL:], *rest]
+    for number, example in enumerate(finding.examples):
+        lines.extend(_wrapped("" if number else "  e.g.", example, width))
+    lines.extend(_wrapped("  then", finding.consequence, width))
+    lines.extend(_wrapped("  do", report.remedy(finding), width))
+    origin = f"{finding.code}, {finding.stage}" + (f", {finding.place}" if finding.place else "")
+    lines.extend(_wrapped("  code", origin, width))
+    return lines
+
+
+def _head(report: Report) -> list[tuple[str, str]]:
+    """What was looked at: (label, text) rows."""
+    rows = [("path", report.path)]
+    about = _checkpoint_json(report)
+    if about is not None:
+        names = ", ".join(about["model_types"][:2]) or "no model_type"
+        rows.append(("model", f"{names} ({', '.join(about['architectures']) or 'no architecture'})"))
+        rows.append(("weights", f"{_plural(about['tensors'], 'tensor')} in {_plural(about['files'], 'file')}"))
+        if about["schemes"]:
+            rows.append(("schemes", ", ".join(f"{scheme} {count}" for scheme, count in about["schemes"].items())))
+    if report.installed:
+        rows.append(("installed", ", ".join(f"{name} {version}" for name, version in report.installed.items())))
+    for stage in report.stages:
+        took = f"{stage.seconds:.1f} s" if stage.status == "done" else stage.status
+        rows.append((stage.name, took + (f": {stage.reason}" if stage.reason else "")))
+    return rows
+
+
+def _overview(report: Report, width: int, colour: bool) -> list[str]:
+    """A table of the findings, one line each, worst first."""
+    rows = [(f.severity, str(f.count), f.code, f.place) for f in worst_first(report.findings)]
+    counts = max(len("count"), *(len(row[1]) for row in rows))
+    codes = max(len("finding"), *(len(row[2]) for row in rows))
+    lines = [f"{'severity':<{LABEL}}{'count':>{counts}}  {'finding':<{codes}}  where"]
+    for severity, count, code, place in rows:
+        label = _painted(severity.label, COLOURS[severity], colour) + " " * (LABEL - len(severity.label))
+        room = max(width - LABEL - counts - codes - 4, 8)
+        shown = place if len(place) <= room else "..." + place[-(room - 3) :]
+        lines.append(f"{label}{count:>{counts}}  {code:<{codes}}  {shown}".rstrip())
+    return lines
+
+
+def _plural(count: int, what: str) -> str:
+    return f"{count} {what}" + ("" if count == 1 else "s")
+
+
+def _verdict(report: Report) -> str:
+    counts = ", ".join(_plural(report.count(severity), severity.label) for severity in reversed(Severity))
+    code = report.exit_code
+    if code == FAULTS:
+        return f"{counts}: as it is, this checkpoint does not load right"
+    if code == NOT_CHECKED:
+        return f"{counts}: could not be checked to the end"
+    if report.options.static_only:
+        return f"{counts}: the files are in order; whether this vLLM loads them right is for the dry run"
+    return f"{counts}: this checkpoint loads right"
+
+
+def to_text(report: Report, width: int | None = None, colour: bool = False) -> str:
+    """The report for a person, *width* columns wide (the terminal's by default), worst finding first."""
+    columns = width if width is not None else min(shutil.get_terminal_size((100, 24)).columns, 140)
+    rule = "-" * columns
+    lines: list[str] = []
+    for label, text in _head(report):
+        lines.extend(_wrapped(label, text, columns))
+    if len(report.findings) > 1:
+        lines += [rule, *_overview(report, columns, colour)]
+    for finding in worst_first(report.findings):
+        lines.append(rule)
+        lines.extend(_finding_text(report, finding, columns, colour))
+    lines.append(rule)
+    if report.suggested is not None:
+        lines.extend(_wrapped("suggested", report.suggested, columns))
+    worst = max((f.severity for f in report.findings), default=None)
+    verdict = "\n".join(textwrap.wrap(_verdict(report), columns))
+    lines.append(_painted(verdict, "32;1" if worst is None else COLOURS[worst], colour))
+    return "\n".join(lines)
+
+
+def to_json_text(report: Report) -> str:
+    """:func:`to_json` as text."""
+    return json.dumps(to_json(report), indent=2, ensure_ascii=False)
+
+
+class ProgressBar:
+    """A bar on a terminal, nothing elsewhere. Call it with (done, all, what); it appears after a moment of waiting."""
+
+    WAIT = 0.3  # seconds before the first drawing, so that short work does not flicker
+    EVERY = 0.1  # seconds between drawings
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._active = stream.isatty()
+        self._next = time.monotonic() + self.WAIT
+        self._drawn = False
+
+    def __call__(self, done: int, total: int, what: str = "") -> None:
+        now = time.monotonic()
+        if not self._active or now < self._next:
+            return
+        self._next = now + self.EVERY
+        columns = shutil.get_terminal_size((80, 24)).columns
+        size = max(min(30, columns - 30), 5)
+        full = size * done // total if total else 0
+        line = f"[{'#' * full}{'.' * (size - full)}] {done}/{total} {what}"
+        self._stream.write("\r\x1b[K" + line[: columns - 1])
+        self._stream.flush()
+        self._drawn = True
+
+    def close(self) -> None:
+        """Take the bar off the screen."""
+        if self._drawn:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+            self._drawn = False

@@ -1,0 +1,117 @@
+"""Runs the stages of a diagnosis one after the other and gathers one report.
+
+The dry run is imported only when it is asked for: it needs vLLM and takes the time that importing vLLM takes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from ascend_hotfix.catalog import load_catalog
+from ascend_hotfix.doctor.checkpoint import Checkpoint, NotACheckpoint, Progress, model_types, read_checkpoint
+from ascend_hotfix.doctor.findings import worst_first
+from ascend_hotfix.doctor.report import CouldNotRun, Options, Report, Stage
+from ascend_hotfix.doctor.static import check_static
+from ascend_hotfix.doctor.structure import Filling
+
+__all__ = ["diagnose"]
+
+DRY_RUN = "ascend_hotfix.doctor.dryrun"
+
+
+def _fills(checkpoint: Checkpoint, installed: Mapping[str, str]) -> list[Filling]:
+    """What the patches that would be armed for this checkpoint fill."""
+    selected = load_catalog().select(model_types(checkpoint.config), installed)
+    return [Filling(fill.pattern, fill.value, one.name) for one in selected for fill in one.fix.fill]
+
+
+def _static_stage(report: Report, progress: Progress | None) -> None:
+    """Read and check the files. Where the path is no model directory the report stays without a checkpoint."""
+    started = time.perf_counter()
+    try:
+        report.checkpoint = read_checkpoint(report.path, progress)
+    except NotACheckpoint as error:
+        report.findings.append(error.finding)
+        report.stages.append(Stage("static", "failed", time.perf_counter() - started, "no model directory"))
+        return
+    size = report.options.tensor_parallel_size
+    release = report.installed.get("vllm-ascend")
+    # one rank is the default of the server, not a wish that a per-rank export could contradict
+    asked = size if size > 1 else None
+    fills = _fills(report.checkpoint, report.installed)
+    report.findings += check_static(report.checkpoint, tensor_parallel_size=asked, release=release, fills=fills)
+    report.stages.append(Stage("static", "done", time.perf_counter() - started))
+
+
+def _dry_stage(report: Report, suggest: Path | None, progress: Progress | None) -> None:
+    """Build and load the model on the meta device with the installed vLLM.
+
+    ``dryrun.run(report, suggest=..., progress=...)`` returns its findings, sets ``report.suggested`` where it wrote a
+    patch, and raises :class:`CouldNotRun` where nothing can be said.
+    """
+    blocked = blocking(report)
+    if blocked:
+        report.stages.append(Stage("dry run", "skipped", reason=f"mend {blocked} first"))
+        return
+    started = time.perf_counter()
+    try:
+        dry = importlib.import_module(DRY_RUN)
+    except ModuleNotFoundError as error:
+        if error.name != DRY_RUN:
+            raise
+        report.stages.append(Stage("dry run", "failed", reason=f"this build of ascend-hotfix has no {DRY_RUN}"))
+        return
+    try:
+        report.findings += dry.run(report, suggest=suggest, progress=progress)
+    except CouldNotRun as error:
+        report.stages.append(Stage("dry run", "failed", time.perf_counter() - started, str(error)))
+        return
+    report.findings = worst_first(report.findings)
+    report.stages.append(Stage("dry run", "done", time.perf_counter() - started))
+
+
+def blocking(report: Report) -> str:
+    """The code of a finding that makes a dry run pointless, or an empty string: what is there cannot be loaded."""
+    codes = {finding.code for finding in report.findings}
+    return next((code for code in BLOCKING if code in codes), "")
+
+
+BLOCKING = (
+    "not-modelslim",
+    "float-checkpoint",
+    "description-absent",
+    "description-empty",
+    "model-type-new",
+    "sharded-export",
+    "json-corrupt",
+)
+
+
+def diagnose(
+    path: str,
+    options: Options,
+    installed: Mapping[str, str],
+    *,
+    suggest: Path | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Check the checkpoint in *path*; *installed* are the versions that will serve it, as far as they are known.
+
+    *suggest* is where a patch that removes the findings is to be written. Raises nothing for what is wrong with the
+    checkpoint; that is in the report.
+    """
+    report = Report(path, options, installed=installed)
+    _static_stage(report, progress)
+    if report.checkpoint is None:
+        return report
+    if options.static_only:
+        report.stages.append(Stage("dry run", "skipped", reason="--static-only"))
+    elif "vllm" not in installed or "vllm-ascend" not in installed:
+        missing = " and ".join(name for name in ("vllm", "vllm-ascend") if name not in installed)
+        report.stages.append(Stage("dry run", "failed", reason=f"{missing} not installed; --static-only leaves it out"))
+    else:
+        _dry_stage(report, suggest, progress)
+    return report

@@ -1,0 +1,350 @@
+"""The report: text, JSON after its documented schema, exit codes, and the command line around it."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from writer import Spec, genuine, genuine_names, tiny
+
+from ascend_hotfix import __version__, cli
+from ascend_hotfix.doctor import run
+from ascend_hotfix.doctor.findings import Finding
+from ascend_hotfix.doctor.report import CouldNotRun, Options, ProgressBar, Report, Stage, to_json, to_text
+
+ROOT = Path(__file__).parent.parent.parent
+TYPES = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "boolean": bool}
+KEYWORDS = {
+    "$schema",
+    "title",
+    "type",
+    "required",
+    "properties",
+    "additionalProperties",
+    "items",
+    "enum",
+    "minimum",
+} | {
+    "maxItems",
+    "pattern",
+}
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema in the documentation."""
+    text = (ROOT / "docs/doctor-json.md").read_text(encoding="utf-8")
+    found = re.search(r"```json\n(.*?)```", text, re.DOTALL)
+    assert found is not None
+    return dict(json.loads(found[1]))
+
+
+def problems(value: Any, rules: dict[str, Any], at: str = "$") -> list[str]:
+    """Where *value* breaks *rules*: as much of JSON Schema as the document uses, and an error for any more."""
+    assert set(rules) <= KEYWORDS, set(rules) - KEYWORDS
+    kinds = rules.get("type", [])
+    kinds = [kinds] if isinstance(kinds, str) else kinds
+    if kinds and not any((value is None) if k == "null" else _is(value, k) for k in kinds):
+        return [f"{at} is no {kinds}: {value!r}"]
+    found = [f"{at} is none of {rules['enum']}"] if "enum" in rules and value not in rules["enum"] else []
+    if isinstance(value, (int, float)) and value < rules.get("minimum", value):
+        found.append(f"{at} is below {rules['minimum']}")
+    if isinstance(value, str) and not re.search(rules.get("pattern", ""), value):
+        found.append(f"{at} does not match {rules['pattern']}")
+    if isinstance(value, list):
+        found += [f"{at} is too long"] if len(value) > rules.get("maxItems", len(value)) else []
+        found += [p for n, item in enumerate(value) for p in problems(item, rules.get("items", {}), f"{at}[{n}]")]
+    if isinstance(value, dict):
+        properties, more = rules.get("properties", {}), rules.get("additionalProperties", True)
+        found += [f"{at} lacks {key}" for key in rules.get("required", []) if key not in value]
+        for key, item in value.items():
+            if key in properties:
+                found += problems(item, properties[key], f"{at}.{key}")
+            elif more is False:
+                found.append(f"{at} has the undocumented {key}")
+            elif isinstance(more, dict):
+                found += problems(item, more, f"{at}.{key}")
+    return found
+
+
+def _is(value: Any, kind: str) -> bool:
+    if isinstance(value, bool):
+        return kind == "boolean"
+    return isinstance(value, TYPES[kind])  # type: ignore[arg-type]
+
+
+def faulty() -> Spec:
+    spec = tiny()
+    spec.drop("model.layers.1.self_attn.o_proj.deq_scale")
+    spec.drop("model.layers.2.self_attn.o_proj.deq_scale")
+    spec.indexes.clear()
+    return spec
+
+
+def report_of(spec: Spec, root: Path, **options: Any) -> Report:
+    return run.diagnose(str(spec.write(root)), Options(static_only=True, **options), {})
+
+
+@pytest.mark.parametrize("name", genuine_names())
+def test_json_of_genuine_checkpoints_follows_the_documented_schema(name: str, tmp_path: Path) -> None:
+    assert problems(to_json(report_of(genuine(name), tmp_path)), schema()) == []
+
+
+@pytest.mark.parametrize("what", ["faulty", "no model directory", "suggested"])
+def test_json_follows_the_documented_schema(what: str, tmp_path: Path) -> None:
+    if what == "no model directory":
+        report = run.diagnose(str(tmp_path / "nothing"), Options(), {})
+        assert report.checkpoint is None
+    else:
+        report = report_of(faulty(), tmp_path, tensor_parallel_size=4, expert_parallel=True)
+        report.suggested = "wrote it" if what == "suggested" else None
+    assert problems(to_json(report), schema()) == []
+
+
+def test_schema_check_sees_a_field_that_is_not_documented(tmp_path: Path) -> None:
+    content = to_json(report_of(faulty(), tmp_path))
+    content["findings"][0]["colour"] = "red"
+    content["stages"][0].pop("reason")
+    content["summary"]["faults"] = "one"
+    assert len(problems(content, schema())) == 3
+
+
+def test_right_faulty_and_unreadable_have_their_exit_codes(tmp_path: Path) -> None:
+    assert report_of(tiny(), tmp_path / "right").exit_code == 0
+    assert report_of(faulty(), tmp_path / "wrong").exit_code == 1
+    assert run.diagnose(str(tmp_path / "nothing"), Options(), {}).exit_code == 2
+
+
+def test_fault_outweighs_a_stage_that_could_not_run() -> None:
+    failed = Stage("dry run", "failed", reason="no vllm")
+    report = Report("p", Options(), stages=[failed])
+    report.checkpoint = object()  # type: ignore[assignment]
+    assert report.exit_code == 2
+    report.findings.append(Finding("float-checkpoint"))
+    assert report.exit_code == 1
+
+
+@pytest.mark.parametrize("width", [40, 80, 100, 200])
+def test_text_keeps_to_the_width_and_never_breaks_a_name(width: int, tmp_path: Path) -> None:
+    text = to_text(report_of(faulty(), tmp_path), width)
+    name = "model.layers.1.self_attn.o_proj"
+    assert name in text
+    longest_word = max(len(word) for word in text.split())
+    assert all(len(line) <= max(width, 10 + longest_word) for line in text.splitlines())
+    assert "\x1b" not in text
+
+
+def test_text_has_message_examples_consequence_remedy_and_code(tmp_path: Path) -> None:
+    text = to_text(report_of(faulty(), tmp_path), 200)
+    assert "2 layers of scheme W8A8 lack deq_scale" in text
+    assert "model.layers.1.self_attn.o_proj\n" in text and "model.layers.2.self_attn.o_proj\n" in text
+    assert "the answers are wrong" in text and "quantize again" in text
+    assert "companion-absent, static" in text
+    assert text.splitlines()[-1].startswith("1 fault, 0 warnings, 0 notes")
+
+
+def test_overview_table_lists_findings_worst_first(tmp_path: Path) -> None:
+    spec = genuine("minimax_m2-w8a8")
+    spec.drop(next(n for n in spec.main if n.endswith("q_proj.weight_scale")))
+    lines = to_text(report_of(spec, tmp_path), 120).splitlines()
+    start = next(n for n, line in enumerate(lines) if line.startswith("severity"))
+    assert [line.split()[0] for line in lines[start + 1 : start + 3]] == ["fault", "note"]
+    assert lines[start + 1].split()[2] == "companion-absent"
+
+
+def test_colour_only_where_asked(tmp_path: Path) -> None:
+    report = report_of(faulty(), tmp_path)
+    assert re.sub(r"\x1b\[[0-9;]*m", "", to_text(report, 100, colour=True)) == to_text(report, 100)
+    assert "\x1b[31;1mfault" in to_text(report, 100, colour=True)
+
+
+def test_remedy_is_ready_to_paste(tmp_path: Path) -> None:
+    root = tmp_path / "a model's folder"
+    spec = tiny("FLOAT", "FLOAT")
+    spec.description = None
+    report = report_of(spec, root)
+    remedy = to_json(report)["findings"][0]["remedy"]
+    assert "DIR" not in remedy and f"vllm serve '{tmp_path}/a model'\"'\"'s folder'" in remedy
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_bar_only_on_a_terminal_and_gone_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ProgressBar, "WAIT", -1.0)
+    monkeypatch.setattr(ProgressBar, "EVERY", 0.0)
+    plain, terminal = io.StringIO(), Terminal()
+    for stream in (plain, terminal):
+        bar = ProgressBar(stream)
+        bar(1, 4, "first.safetensors")
+        bar(3, 4, "third.safetensors")
+        bar.close()
+    assert plain.getvalue() == ""
+    drawn = terminal.getvalue()
+    assert "3/4 third.safetensors" in drawn and "###" in drawn
+    assert drawn.endswith("\r\x1b[K")
+
+
+# -- the dry run as a stage -------------------------------------------------------------------------------------------
+
+BOTH = {"vllm": "0.30.0", "vllm-ascend": "0.30.0rc2"}
+
+
+def _dry(monkeypatch: pytest.MonkeyPatch, result: object) -> list[str]:
+    """Put a dry run in place that returns or raises *result*; the list tells whether it ran."""
+    ran: list[str] = []
+
+    class Module:
+        @staticmethod
+        def run(report: Report, **_: Any) -> list[Finding]:
+            ran.append(report.path)
+            if isinstance(result, Exception):
+                raise result
+            return result  # type: ignore[return-value]
+
+    monkeypatch.setitem(sys.modules, run.DRY_RUN, Module)
+    return ran
+
+
+def test_dry_run_findings_join_the_static_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _dry(monkeypatch, [Finding("file-truncated", "x", params={"found": "1", "expected": "2"}, stage="dry-run")])
+    report = run.diagnose(str(faulty().write(tmp_path)), Options(), BOTH)
+    assert [f.stage for f in report.findings] == ["static", "dry-run"]
+    assert [(s.name, s.status) for s in report.stages] == [("static", "done"), ("dry run", "done")]
+    assert problems(to_json(report), schema()) == []
+
+
+def test_dry_run_that_cannot_run_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _dry(monkeypatch, CouldNotRun("no compiler"))
+    report = run.diagnose(str(tiny().write(tmp_path)), Options(), BOTH)
+    assert (report.stages[1].status, report.stages[1].reason, report.exit_code) == ("failed", "no compiler", 2)
+
+
+def test_dry_run_needs_vllm_and_vllm_ascend(tmp_path: Path) -> None:
+    report = run.diagnose(str(tiny().write(tmp_path)), Options(), {"vllm": "0.30.0"})
+    assert report.exit_code == 2 and "vllm-ascend not installed" in report.stages[1].reason
+
+
+def test_dry_run_is_left_out_where_nothing_can_be_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = _dry(monkeypatch, [])
+    spec = tiny("FLOAT", "FLOAT")
+    spec.description = None
+    report = run.diagnose(str(spec.write(tmp_path)), Options(), BOTH)
+    assert ran == [] and report.stages[1].reason == "mend float-checkpoint first" and report.exit_code == 1
+
+
+# -- command line -----------------------------------------------------------------------------------------------------
+
+
+def test_doctor_prints_json_and_returns_the_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = cli.main(["doctor", str(faulty().write(tmp_path)), "--static-only", "--json", "-tp", "2"])
+    content = json.loads(capsys.readouterr().out)
+    assert code == content["exit_code"] == 1
+    assert content["options"] == {"static_only": True, "tensor_parallel_size": 2, "expert_parallel": False}
+
+
+def test_doctor_on_no_model_directory_is_one_clear_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["doctor", str(tmp_path)]) == 2
+    out = capsys.readouterr().out
+    assert "holds no config.json" in out and "Traceback" not in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["doctor"], "MODEL_DIR"),
+        (["doctor", "x", "-tp", "0"], "at least 1"),
+        (["doctor", "x", "--tensor-parallel-size", "two"], "at least 1"),
+        (["docter", "x"], "invalid choice"),
+        ([], "COMMAND"),
+    ],
+)
+def test_wrong_command_line_is_code_2(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as error:
+        cli.main(arguments)
+    assert error.value.code == 2
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["doctor", "x", "--static-only", "--suggest", "p.py"], "leave out --static-only"),
+        (["doctor", "x", "--suggest", "no/such/folder/p.py"], "does not exist"),
+    ],
+)
+def test_options_that_cannot_go_together(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(arguments) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as error:
+        cli.main(["--version"])
+    assert error.value.code == 0 and capsys.readouterr().out == f"ascend-hotfix {__version__}\n"
+
+
+MINE = """
+from ascend_hotfix.records import Fix, ModelPatch, Packed
+
+PATCH = ModelPatch(
+    name="mine",
+    model_types=("my_model",),
+    fixes=(
+        Fix(
+            id="row",
+            why="the row is missing",
+            refs=("vllm-ascend#1",),
+            versions={"vllm-ascend": ">=0.11,<0.12"},
+            retire="0.12 has the row",
+            packed=(Packed("gate_up_proj", ("gate_proj", "up_proj")),),
+        ),
+    ),
+)
+"""
+
+
+@pytest.mark.parametrize("toggle", ["", "-mine"])
+def test_list_shows_patches_fixes_and_ranges(
+    toggle: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.py").write_text(MINE)
+    monkeypatch.setenv("ASCEND_HOTFIX_PATH", str(tmp_path))
+    monkeypatch.setenv("ASCEND_HOTFIX_MODELS", toggle)
+    assert cli.main(["list", "my_model"]) == 0
+    first, why, state = capsys.readouterr().out.splitlines()
+    assert first.startswith("mine  (my_model)") and why == "  row: the row is missing"
+    assert "vllm-ascend >=0.11,<0.12" in state and ("switched off" in state) is bool(toggle)
+
+
+def test_list_reports_a_broken_patch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "broken.py").write_text("PATCH = 1\n")
+    monkeypatch.setenv("ASCEND_HOTFIX_PATH", str(tmp_path))
+    assert cli.main(["list"]) == 1
+    assert "broken.py" in capsys.readouterr().err
+
+
+def test_static_stage_imports_neither_torch_nor_vllm(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom ascend_hotfix.cli import main\n"
+        f"assert main(['doctor', {str(tiny().write(tmp_path))!r}, '--static-only']) == 0\n"
+        "print([m for m in ('torch', 'vllm', 'vllm_ascend', 'transformers', 'safetensors', 'wrapt') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_reader_that_goes_away_is_no_traceback(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m ascend_hotfix.cli doctor {faulty().write(tmp_path)} --static-only | true"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert "Traceback" not in done.stderr and "Exception" not in done.stderr
