@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-__all__ = ["AFTER", "BEFORE", "VIRTUAL", "install", "installed"]
+__all__ = ["AFTER", "BEFORE", "SERVER", "VIRTUAL", "install", "installed"]
 
 Hook = Callable[[ModuleType], None]
 
@@ -69,6 +69,30 @@ def _after_platform(module: ModuleType) -> None:
     platform.install(module.NPUPlatform)
 
 
+def _after_gated_delta_net(module: ModuleType) -> None:
+    from ascend_hotfix.sim import layers
+
+    layers.install_gated_delta_net(module)
+
+
+def _after_layernorm(module: ModuleType) -> None:
+    from ascend_hotfix.sim import layers
+
+    layers.install_gated_norm(module)
+
+
+def _after_attention(module: ModuleType) -> None:
+    from ascend_hotfix.sim import layers
+
+    layers.install_c8(module)
+
+
+def _after_indexer(module: ModuleType) -> None:
+    from ascend_hotfix.sim import layers
+
+    layers.install_indexer(module)
+
+
 def _after_ops(module: ModuleType) -> None:
     from ascend_hotfix.sim import kernels
 
@@ -117,6 +141,15 @@ AFTER: dict[str, Hook] = {
     "vllm.utils.torch_utils": _after_torch_utils,
     "vllm_ascend.ops": _after_ops,
 }
+
+SERVER: dict[str, Hook] = {
+    "vllm_ascend.platform": _after_platform,
+    "vllm_ascend.ops.gdn": _after_gated_delta_net,
+    "vllm_ascend.ops.layernorm": _after_layernorm,
+    "vllm_ascend.attention.attention_v1": _after_attention,
+    "vllm_ascend.attention.indexer": _after_indexer,
+}
+"""What the server needs on top of :data:`AFTER`."""
 
 VIRTUAL: dict[str, Hook] = {
     # vllm-ascend's C++ extension; the wheels of the older releases ship a library that needs a whole CANN.
@@ -192,13 +225,12 @@ def install(*, platform: bool) -> None:
     as it is, builds and runs layers itself, and works on every release.
     """
     global _finder
-    os.environ.setdefault(
-        "TORCH_DEVICE_BACKEND_AUTOLOAD", "0"
-    )  # torch must not import torch_npu before the hooks can act
-    if platform:
-        AFTER["vllm_ascend.platform"] = _after_platform
-    else:
-        AFTER.pop("vllm_ascend.platform", None)
+    os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")  # torch must not import torch_npu before the hooks can act
+    for name, hook in SERVER.items():
+        if platform:
+            AFTER[name] = hook
+        else:
+            AFTER.pop(name, None)
     if _finder is None:
         _finder = _Finder()
         sys.meta_path.insert(0, _finder)

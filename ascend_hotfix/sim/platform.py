@@ -18,7 +18,6 @@ BACKENDS = "cpu:gloo,npu:gloo"
 KV_CACHE_BYTES = 256 << 20
 
 _FROM_CPU_PLATFORM = (
-    "get_attn_backend_cls",
     "get_device_name",
     "get_device_total_memory",
     "get_current_memory_usage",
@@ -26,6 +25,7 @@ _FROM_CPU_PLATFORM = (
     "inference_mode",
     "is_pin_memory_available",
     "get_device_communicator_cls",
+    "check_runner_kv_caches_multi_layer",
 )
 
 
@@ -38,8 +38,20 @@ def install(platform: Any) -> None:
     platform.dist_backend = BACKENDS
     for name in _FROM_CPU_PLATFORM:
         setattr(platform, name, CpuPlatform.__dict__[name])
+    platform.get_attn_backend_cls = _reference_for_latent_attention(CpuPlatform)
     platform.import_kernels = _import_both(CpuPlatform, platform.__dict__["import_kernels"].__func__)
     platform.check_and_update_config = _checked_for_cpu(platform.__dict__["check_and_update_config"].__func__)
+
+
+def _reference_for_latent_attention(cpu_platform: Any) -> Any:
+    """vLLM's compiled CPU attention, except for latent attention: its CPU kernel knows one head size and no indexer."""
+
+    def get_attn_backend_cls(cls: Any, selected_backend: Any, attn_selector_config: Any, num_heads: int | None = None) -> str:
+        if attn_selector_config.use_mla:
+            return "ascend_hotfix.sim.attention.ReferenceMLABackend"
+        return str(cpu_platform.get_attn_backend_cls(selected_backend, attn_selector_config, num_heads))
+
+    return classmethod(get_attn_backend_cls)
 
 
 def _import_both(cpu_platform: Any, import_npu_kernels: Any) -> Any:

@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
-# Both are imported before vllm-ascend patches vLLM's KV cache binding, so that the runner keeps vLLM's own.
+# All are imported before vllm-ascend patches vLLM's KV cache binding, so that the runner keeps vLLM's own.
 from vllm.v1.worker import cpu_worker, gpu_model_runner
+from vllm.v1.worker import utils as worker_utils
 
 __all__ = ["SimulatedNPUWorker"]
 
@@ -44,14 +45,18 @@ class SimulatedNPUWorker(cpu_worker.CPUWorker):  # type: ignore[misc]
         with _ascend_groups():
             super().init_device()
         _bridge_forward_context(self.model_runner)
+        _share_rotary_tables(self.model_runner, self.vllm_config)
 
 
 def _prepare_as_npu_worker(vllm_config: Any) -> None:
     from vllm_ascend import ops
     from vllm_ascend.ascend_config import init_ascend_config
-    from vllm_ascend.utils import adapt_patch, register_ascend_customop
+    from vllm_ascend.utils import adapt_patch, enable_custom_op, register_ascend_customop
 
+    bind_to_layers = worker_utils.bind_kv_cache_to_layers
     adapt_patch()
+    worker_utils.bind_kv_cache_to_layers = bind_to_layers  # vllm-ascend's expects the tuples its own runner allocates
+    enable_custom_op()
     ops.register_dummy_fusion_op()
     register_ascend_customop(vllm_config)
     init_ascend_config(vllm_config)
@@ -116,3 +121,20 @@ def _bridge_forward_context(runner: Any) -> None:
             yield
 
     gpu_model_runner.set_forward_context = set_forward_context
+
+
+def _share_rotary_tables(runner: Any, vllm_config: Any) -> None:
+    """As ``NPUModelRunner`` does: before each step the cosines and sines of its positions, which some patched models read."""
+    from vllm_ascend.ops import rotary_embedding as rotary
+
+    rotary.set_cos_and_sin(vllm_config, runner.max_num_reqs, 1, runner.dtype, torch.device("cpu"))
+    forward = runner._model_forward
+
+    def model_forward(input_ids: Any = None, positions: Any = None, *args: Any, **kwargs: Any) -> Any:
+        # For a partial rotation the table is made for the whole head; the models concerned do not read it.
+        fits = rotary._cos is not None and rotary._cos.shape[-1] == rotary._cos_sin_cache.shape[-1]
+        if fits and positions is not None and positions.dim() == 1:
+            rotary.update_cos_sin(positions)
+        return forward(input_ids, positions, *args, **kwargs)
+
+    runner._model_forward = model_forward

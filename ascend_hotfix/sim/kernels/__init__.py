@@ -8,13 +8,14 @@ int8 result saturates to [-128, 127]. They are references for wiring and layout,
 
 from __future__ import annotations
 
-from ascend_hotfix.sim.kernels import activation, attention, matmul, memory, moe, norm, quantize, rope
+from ascend_hotfix.sim.kernels import activation, attention, int4, matmul, memory, moe, norm, quantize, rope
 from ascend_hotfix.sim.kernels.registry import HITS, register, registered
 
 __all__ = [
     "HITS",
     "activation",
     "attention",
+    "int4",
     "matmul",
     "memory",
     "moe",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch.nn.functional import silu
 
-from ascend_hotfix.sim.kernels.matmul import group_bounds, grouped_product, per_expert
+from ascend_hotfix.sim.kernels.matmul import group_bounds, grouped_product, per_expert, w4a8_grouped_product
 from ascend_hotfix.sim.kernels.quantize import quantize_per_token
 from ascend_hotfix.sim.kernels.registry import kernel, unsupported
 
@@ -45,6 +45,10 @@ def npu_fast_gelu(input: torch.Tensor) -> torch.Tensor:
     return (x * torch.sigmoid(1.702 * x)).to(input.dtype)
 
 
+def _silu_gate(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    return silu(gate) * up
+
+
 def _dequant_swiglu_quant(
     op: str,
     x: torch.Tensor,
@@ -53,6 +57,7 @@ def _dequant_swiglu_quant(
     group_index: torch.Tensor | None,
     activate_left: bool,
     quant_mode: int,
+    gated: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = _silu_gate,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     if quant_mode != 1:
         raise unsupported(op, "quant_mode", quant_mode)
@@ -62,7 +67,7 @@ def _dequant_swiglu_quant(
     if activation_scale is not None:
         value = value * activation_scale.double().reshape(-1, 1)
     left, right = value.chunk(2, -1)
-    return quantize_per_token(silu(left) * right if activate_left else silu(right) * left)
+    return quantize_per_token(gated(left, right) if activate_left else gated(right, left))
 
 
 def _row_scales(op: str, scale: torch.Tensor, group_index: torch.Tensor | None, rows: int) -> torch.Tensor:
@@ -110,13 +115,31 @@ def custom_dequant_swiglu_quant(
     group_index: torch.Tensor | None = None,
     activate_left: bool = True,
     quant_mode: int = 0,
+    swiglu_mode: int = 0,
+    clamp_limit: float = 0.0,
+    glu_alpha: float = 1.0,
+    glu_bias: float = 0.0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """vllm-ascend's own build of :func:`npu_dequant_swiglu_quant`, for which the plain SwiGLU is the default mode.
 
-    Definition: the schema in vllm-ascend ``csrc/torch_binding.cpp`` and the operator's page in its ``csrc`` folder.
+    With ``swiglu_mode`` 1 the activation of the halves a (activated) and b is
+    ``min(a, limit) * sigmoid(alpha * min(a, limit)) * (clamp(b, -limit, limit) + bias)``; a limit of 0 clamps nothing.
+    Definition: the schema in vllm-ascend ``csrc/torch_binding.cpp`` and ``csrc/moe/dequant_swiglu_quant/op_kernel``.
     """
     op = "_C_ascend::npu_dequant_swiglu_quant"
-    return _dequant_swiglu_quant(op, x, weight_scale, activation_scale, group_index, activate_left, quant_mode)
+    if swiglu_mode not in (0, 1):
+        raise unsupported(op, "swiglu_mode", swiglu_mode)
+    if swiglu_mode == 0:
+        for name, value, plain in (("clamp_limit", clamp_limit, 0.0), ("glu_alpha", glu_alpha, 1.0), ("glu_bias", glu_bias, 0.0)):
+            if value != plain:
+                raise unsupported(op, name, value)
+
+    def gated(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+        if clamp_limit > 0:
+            gate, up = gate.clamp(max=clamp_limit), up.clamp(-clamp_limit, clamp_limit)
+        return gate * torch.sigmoid(glu_alpha * gate) * (up + glu_bias)
+
+    return _dequant_swiglu_quant(op, x, weight_scale, activation_scale, group_index, activate_left, quant_mode, gated)
 
 
 def _grouped_swiglu_quant(
@@ -183,3 +206,40 @@ def grouped_matmul_swiglu_quant_weight_nz(
     op = "_C_ascend::grouped_matmul_swiglu_quant_weight_nz"
     quantized, scale = _grouped_swiglu_quant(op, x, [weight], [weight_scale], x_scale, group_list, 0)
     return quantized, scale, torch.empty(0)
+
+
+@kernel(
+    "_C_ascend::grouped_matmul_swiglu_quant_v2",
+    "(Tensor x, Tensor[] weight, Tensor[] weight_scale, Tensor x_scale, Tensor group_list, Tensor? smooth_scale=None, "
+    "Tensor[]? weight_assist_matrix=None, Tensor? bias=None, int? dequant_mode=0, int? dequant_dtype=0, int? quant_mode=0, "
+    "int? quant_dtype=0, bool transpose_weight=False, int group_list_type=0, int[2] tuning_config=[], float swiglu_limit=0.0) "
+    "-> (Tensor output, Tensor output_scale)",
+)
+def custom_grouped_matmul_swiglu_quant_v2(
+    x: torch.Tensor,
+    weight: Sequence[torch.Tensor],
+    weight_scale: Sequence[torch.Tensor],
+    x_scale: torch.Tensor,
+    group_list: torch.Tensor,
+    weight_assist_matrix: Sequence[torch.Tensor] | None = None,
+    dequant_mode: int | None = 0,
+    group_list_type: int = 0,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Grouped product, dequantized, SwiGLU, int8 per token; an int32 weight ``[E, K, 2N / 8]`` holds int4 values (W4A8).
+
+    For W4A8 ``weight_assist_matrix`` ``[E, 2N]`` is the quantizer's ``scale_bias``, as in
+    :func:`~ascend_hotfix.sim.kernels.matmul.w4a8_grouped_product`. Results int8 ``[M, N]`` and float32 ``[M]``.
+    Definition: the schema in vllm-ascend ``csrc/torch_binding.cpp``; ``aclnnGroupedMatmulSwigluQuantWeightNzV2``.
+    """
+    op = "_C_ascend::grouped_matmul_swiglu_quant_v2"
+    if dequant_mode != 0:
+        raise unsupported(op, "dequant_mode", dequant_mode)
+    if per_expert(weight)[0].dtype is torch.int32:
+        if weight_assist_matrix is None or x.dtype is not torch.int8:
+            raise unsupported(op, "weight_assist_matrix", weight_assist_matrix)
+        bounds = group_bounds(op, group_list, group_list_type)
+        product = w4a8_grouped_product(op, x, weight, bounds, weight_scale, x_scale, weight_assist_matrix)
+        return quantize_per_token(swiglu(product))
+    if weight_assist_matrix is not None:
+        raise unsupported(op, "weight_assist_matrix", weight_assist_matrix[0])
+    return _grouped_swiglu_quant(op, x, weight, weight_scale, x_scale, group_list, group_list_type)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-__all__ = ["output_dtype"]
+__all__ = ["is_int4", "output_dtype"]
 
 # c10/core/ScalarType.h. torch_npu accepts both the quantized and the plain name of int8.
 _SCALAR_TYPES = {
@@ -24,3 +24,8 @@ def output_dtype(value: int | torch.dtype | None, default: torch.dtype) -> torch
     if isinstance(value, torch.dtype):
         return torch.int8 if value == torch.qint8 else value
     return _SCALAR_TYPES.get(int(value))
+
+
+def is_int4(value: int | torch.dtype | None) -> bool:
+    """Whether ``value`` asks for packed four-bit integers: ``torch.quint4x2``, ScalarType 16."""
+    return value is torch.quint4x2 or (isinstance(value, int) and value == 16)

@@ -9,7 +9,7 @@ import torch
 from ascend_hotfix.sim.kernels.norm import rms_norm
 from ascend_hotfix.sim.kernels.registry import kernel, unsupported
 
-__all__ = ["npu_mrope", "npu_rotary_mul", "rotate"]
+__all__ = ["npu_mrope", "npu_rotary_mul", "qkv_rmsnorm_rope", "rotate", "split_qkv_tp_rmsnorm_rope"]
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *, neox: bool) -> torch.Tensor:
@@ -111,11 +111,12 @@ def triton_split_qkv_rmsnorm_mrope(
     rope_dim: int | None = None,
     q_bias: torch.Tensor | None = None,
     k_bias: torch.Tensor | None = None,
+    has_gate: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Split qkv ``[T, (Hq + 2 Hk) * D]``, normalize each head of q and k (with an optional bias), rotate them, keep v.
 
     ``cos_sin`` is ``[T, R]``, or ``[3, T, R]`` for three-axis positions merged by ``mrope_section``. The fourth result is the
-    gate, empty here.
+    gate: with ``has_gate`` each head of q is followed by its gate (qkv is Hq heads wider), else it is empty.
     Definition: vllm-ascend registers this op with a Triton kernel where Triton works; the steps are those of vLLM's
     ``MRotaryEmbedding.forward_native`` after its q and k norms.
     """
@@ -124,16 +125,91 @@ def triton_split_qkv_rmsnorm_mrope(
         cos, sin = (_merge_sections(table, mrope_section, is_interleaved) for table in (cos, sin))
     if rope_dim is not None and rope_dim != 2 * cos.shape[-1]:
         raise unsupported("vllm::triton_split_qkv_rmsnorm_mrope", "rope_dim", rope_dim)
-    query, key, value = qkv.split([heads * head_size for heads in (num_q_heads, num_kv_heads, num_kv_heads)], -1)
+    gates = num_q_heads if has_gate else 0
+    query, key, value = qkv.split([heads * head_size for heads in (num_q_heads + gates, num_kv_heads, num_kv_heads)], -1)
+    gate = qkv.new_empty(len(qkv), 0)
+    if has_gate:
+        pairs = query.reshape(len(qkv), num_q_heads, 2, head_size)
+        query, gate = (pairs[:, :, part].reshape(len(qkv), -1) for part in (0, 1))
 
     def prepare(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         normed = rms_norm(x.reshape(len(x), -1, head_size), weight, eps)[0]
         normed = normed if bias is None else normed + bias
         return _rotate_heads(normed.reshape(x.shape), head_size, cos, sin, True)
 
-    return (
-        prepare(query, q_weight, q_bias),
-        prepare(key, k_weight, k_bias),
-        value.contiguous(),
-        qkv.new_empty(len(qkv), 0),
-    )
+    return prepare(query, q_weight, q_bias), prepare(key, k_weight, k_bias), value.contiguous(), gate
+
+
+@kernel(
+    "vllm::split_qkv_tp_rmsnorm_rope",
+    "(Tensor input, Tensor q_weight, Tensor k_weight, SymInt q_hidden_size, SymInt kv_hidden_size, SymInt head_dim, "
+    "SymInt rotary_dim, float eps, SymInt tp_world, Tensor cos, Tensor sin) -> (Tensor, Tensor, Tensor)",
+)
+def split_qkv_tp_rmsnorm_rope(
+    input: torch.Tensor,
+    q_weight: torch.Tensor,
+    k_weight: torch.Tensor,
+    q_hidden_size: int,
+    kv_hidden_size: int,
+    head_dim: int,
+    rotary_dim: int,
+    eps: float,
+    tp_world: int,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Split this rank's qkv, normalize q and k over all heads of all ranks, rotate the first ``rotary_dim`` of each head, keep v.
+
+    Shapes: input ``[T, Hq D + 2 Hk D]``, weights ``[Hq D]`` and ``[Hk D]``, cos and sin ``[T, rotary_dim]`` or half of it (the two
+    halves are equal). The mean square is that of the whole head row, summed over the ``tp_world`` ranks.
+    Definition: vllm-ascend's Triton kernel of the same name, for MiniMax-M2 (``MiniMaxText01RMSNormTP`` in vLLM).
+    """
+    rows = input.reshape(len(input), -1)
+    query, key, value = rows.split([q_hidden_size, kv_hidden_size, kv_hidden_size], -1)
+    square = torch.stack([part.float().pow(2).mean(-1) for part in (query, key)], -1)
+    if tp_world > 1:
+        from vllm.distributed import tensor_model_parallel_all_reduce
+
+        square = tensor_model_parallel_all_reduce(square) / tp_world
+    reciprocal = (square + eps).rsqrt()
+    angles = [table.reshape(len(rows), -1)[:, : rotary_dim // 2] for table in (cos, sin)]
+
+    def prepare(x: torch.Tensor, weight: torch.Tensor, column: int) -> torch.Tensor:
+        normed = (x.float() * reciprocal[:, column, None] * weight.float()).to(x.dtype)
+        return _rotate_heads(normed, head_dim, angles[0], angles[1], True)
+
+    return prepare(query, q_weight, 0), prepare(key, k_weight, 1), value.contiguous()
+
+
+@kernel(
+    "vllm::qkv_rmsnorm_rope",
+    "(Tensor input, Tensor cos_sin_cache, Tensor positions, Tensor q_weight, Tensor k_weight, SymInt q_hidden_size, "
+    "SymInt kv_hidden_size, SymInt head_dim, float eps, Tensor? q_bias=None, Tensor? k_bias=None) -> (Tensor, Tensor, Tensor)",
+)
+def qkv_rmsnorm_rope(
+    input: torch.Tensor,
+    cos_sin_cache: torch.Tensor,
+    positions: torch.Tensor,
+    q_weight: torch.Tensor,
+    k_weight: torch.Tensor,
+    q_hidden_size: int,
+    kv_hidden_size: int,
+    head_dim: int,
+    eps: float,
+    q_bias: torch.Tensor | None = None,
+    k_bias: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Split qkv, normalize each head of q and k (with an optional bias), rotate them by ``cos_sin_cache[positions]``, keep v.
+
+    Shapes: input ``[T, (Hq + 2 Hk) D]``, weights ``[D]``, cache ``[P, R]`` with cos then sin.
+    Definition: vllm-ascend's Triton kernel of the same name; the steps are vLLM's q and k norm and neox rotary embedding.
+    """
+    cos, sin = cos_sin_cache[positions.flatten()].chunk(2, -1)
+    query, key, value = input.split([q_hidden_size, kv_hidden_size, kv_hidden_size], -1)
+
+    def prepare(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        normed = rms_norm(x.reshape(len(x), -1, head_dim), weight, eps)[0]
+        normed = normed if bias is None else normed + bias
+        return _rotate_heads(normed.reshape(x.shape), head_dim, cos, sin, True)
+
+    return prepare(query, q_weight, q_bias), prepare(key, k_weight, k_bias), value.contiguous()
