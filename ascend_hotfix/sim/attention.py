@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import torch
 import torch.nn.functional as F
 from vllm.v1.attention.backend import AttentionBackend, AttentionMetadataBuilder, MLAAttentionImpl, MultipleOf
-from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend, CPUAttentionBackendImpl
+from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackendImpl
 
 __all__ = [
     "ReferenceC8Impl",
@@ -42,7 +42,7 @@ class ReferenceMetadata:
     slots: torch.Tensor
 
 
-class ReferenceMetadataBuilder(AttentionMetadataBuilder[ReferenceMetadata]):
+class ReferenceMetadataBuilder(AttentionMetadataBuilder[ReferenceMetadata]):  # type: ignore[misc]
     """Turns vLLM's common metadata into :class:`ReferenceMetadata`; no reordering, no padding."""
 
     def __init__(self, kv_cache_spec: Any, layer_names: list[str], vllm_config: Any, device: torch.device) -> None:
@@ -59,7 +59,7 @@ class ReferenceMetadataBuilder(AttentionMetadataBuilder[ReferenceMetadata]):
         )
 
 
-class ReferenceMLABackend(AttentionBackend):
+class ReferenceMLABackend(AttentionBackend):  # type: ignore[misc]
     """Latent attention of any head size; one latent row per token, cached as vLLM lays it out."""
 
     supported_dtypes: ClassVar[list[torch.dtype]] = [torch.float16, torch.bfloat16, torch.float32]
@@ -98,7 +98,7 @@ def rotate(x: torch.Tensor, cos_sin: torch.Tensor, neox: bool) -> torch.Tensor:
     return (torch.cat(pair, -1) if neox else torch.stack(pair, -1).flatten(-2)).to(x.dtype)
 
 
-class ReferenceMLAImpl(MLAAttentionImpl[ReferenceMetadata]):
+class ReferenceMLAImpl(MLAAttentionImpl[ReferenceMetadata]):  # type: ignore[misc]
     """Stands where ``AscendMLAImpl`` and ``AscendSFAImpl`` stand, and takes the same projections.
 
     With the latent row c and the rotated key r of every earlier token, W = ``kv_b_proj`` split into K and V per head:
@@ -139,9 +139,11 @@ class ReferenceMLAImpl(MLAAttentionImpl[ReferenceMetadata]):
         self.rope: int = mla["qk_rope_head_dim"]
         self.v_head_dim: int = mla["v_head_dim"]
         self.modules = mla
-        self.indexer = mla.get("indexer")
-        self.skip_topk = bool(mla.get("skip_topk", False))
-        self.topk_indices_buffer = mla.get("topk_indices_buffer")
+        self.indexer: Any = mla.get("indexer")
+        if mla.get("skip_topk"):
+            raise NotImplementedError(
+                "reference MLA: argument skip_topk (top-k indices shared between layers) is not implemented"
+            )
         self._index_keys: torch.Tensor | None = None
 
     def forward_mqa(self, *args: Any, **kwargs: Any) -> Any:
@@ -219,7 +221,9 @@ class ReferenceMLAImpl(MLAAttentionImpl[ReferenceMetadata]):
             return output.fill_(0)
         meta, n = attn_metadata, attn_metadata.num_actual_tokens
         hidden = hidden_states[:n].contiguous()
-        position = [torch.arange(s - (e - b), s) for b, e, s in zip(meta.query_start, meta.query_start[1:], meta.seq_lens)]
+        position = [
+            torch.arange(s - (e - b), s) for b, e, s in zip(meta.query_start, meta.query_start[1:], meta.seq_lens)
+        ]
         cos_sin = self._rotary(torch.cat(position))
         q_c, q, rows = self._project(hidden, cos_sin)
         block = kv_cache.shape[1]
@@ -255,7 +259,7 @@ class ReferenceMLAImpl(MLAAttentionImpl[ReferenceMetadata]):
         return torch.zeros_like(allowed).scatter_(1, best, True) & allowed
 
 
-class ReferenceC8Impl(CPUAttentionBackendImpl):
+class ReferenceC8Impl(CPUAttentionBackendImpl):  # type: ignore[misc]
     """Dense attention over an int8 KV cache with one scale and offset per channel (C8).
 
     Write: q = clamp(round(x / scale + offset), -128, 127). Read: q * scale, the offset is not used, as in
@@ -317,7 +321,11 @@ class ReferenceC8Impl(CPUAttentionBackendImpl):
         flat, mine = scale.data.flatten(), self.num_kv_heads * self.head_size
         if flat.numel() in (1, mine):
             return flat.expand(mine)
-        first = get_tensor_model_parallel_rank() * (flat.numel() // self.head_size) // get_tensor_model_parallel_world_size()
+        first = (
+            get_tensor_model_parallel_rank()
+            * (flat.numel() // self.head_size)
+            // get_tensor_model_parallel_world_size()
+        )
         return flat.view(-1, self.head_size)[first : first + self.num_kv_heads].flatten()
 
 

@@ -225,7 +225,9 @@ def install(*, platform: bool) -> None:
     as it is, builds and runs layers itself, and works on every release.
     """
     global _finder
-    os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")  # torch must not import torch_npu before the hooks can act
+    os.environ.setdefault(
+        "TORCH_DEVICE_BACKEND_AUTOLOAD", "0"
+    )  # torch must not import torch_npu before the hooks can act
     for name, hook in SERVER.items():
         if platform:
             AFTER[name] = hook

@@ -46,7 +46,9 @@ def install(platform: Any) -> None:
 def _reference_for_latent_attention(cpu_platform: Any) -> Any:
     """vLLM's compiled CPU attention, except for latent attention: its CPU kernel knows one head size and no indexer."""
 
-    def get_attn_backend_cls(cls: Any, selected_backend: Any, attn_selector_config: Any, num_heads: int | None = None) -> str:
+    def get_attn_backend_cls(
+        cls: Any, selected_backend: Any, attn_selector_config: Any, num_heads: int | None = None
+    ) -> str:
         if attn_selector_config.use_mla:
             return "ascend_hotfix.sim.attention.ReferenceMLABackend"
         return str(cpu_platform.get_attn_backend_cls(selected_backend, attn_selector_config, num_heads))

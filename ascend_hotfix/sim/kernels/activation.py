@@ -130,7 +130,11 @@ def custom_dequant_swiglu_quant(
     if swiglu_mode not in (0, 1):
         raise unsupported(op, "swiglu_mode", swiglu_mode)
     if swiglu_mode == 0:
-        for name, value, plain in (("clamp_limit", clamp_limit, 0.0), ("glu_alpha", glu_alpha, 1.0), ("glu_bias", glu_bias, 0.0)):
+        for name, value, plain in (
+            ("clamp_limit", clamp_limit, 0.0),
+            ("glu_alpha", glu_alpha, 1.0),
+            ("glu_bias", glu_bias, 0.0),
+        ):
             if value != plain:
                 raise unsupported(op, name, value)
 

@@ -126,7 +126,9 @@ def triton_split_qkv_rmsnorm_mrope(
     if rope_dim is not None and rope_dim != 2 * cos.shape[-1]:
         raise unsupported("vllm::triton_split_qkv_rmsnorm_mrope", "rope_dim", rope_dim)
     gates = num_q_heads if has_gate else 0
-    query, key, value = qkv.split([heads * head_size for heads in (num_q_heads + gates, num_kv_heads, num_kv_heads)], -1)
+    query, key, value = qkv.split(
+        [heads * head_size for heads in (num_q_heads + gates, num_kv_heads, num_kv_heads)], -1
+    )
     gate = qkv.new_empty(len(qkv), 0)
     if has_gate:
         pairs = query.reshape(len(qkv), num_q_heads, 2, head_size)
