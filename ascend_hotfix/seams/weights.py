@@ -17,11 +17,12 @@ from ascend_hotfix import log, scope
 from ascend_hotfix.ledger import LEDGER
 from ascend_hotfix.names import Renamer, matches
 from ascend_hotfix.scope import Scope
-from ascend_hotfix.seams import hooking, params
+from ascend_hotfix.seams import hooking, params, watch
 
 __all__ = ["Places", "arm_class", "remember"]
 
 PARAMETER, MODULE, NEIGHBOUR, NOWHERE = 3, 2, 1, 0
+EXPERT_SHARDS = {"gate_proj": "w13", "up_proj": "w13", "w1": "w13", "w3": "w13", "down_proj": "w2", "w2": "w2"}
 
 
 class _Stack(threading.local):
@@ -89,8 +90,8 @@ class Places:
     """Where in a built model a checkpoint name can land, as upstream's own mapper and fused names have it."""
 
     def __init__(self, model: Any, packed: Mapping[str, Iterable[str]] | None = None) -> None:
-        self.parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-        self.parameters.update(name for name, _ in model.named_buffers(remove_duplicate=False))
+        self.parameters = dict(model.named_parameters(remove_duplicate=False))
+        self.parameters.update(model.named_buffers(remove_duplicate=False))
         self.modules = {name for name, _ in model.named_modules()}
         self._mapper = getattr(model, "hf_to_vllm_mapper", None)
         self._fused: dict[str, set[str]] = {}
@@ -113,6 +114,16 @@ class Places:
             self._memo[name] = found
         return found
 
+    def home(self, name: str) -> str | None:
+        """The parameter in which tensor *name* lands, if one can be told: its own, a fused one, or its experts'."""
+        mapped = self._mapped(name)
+        return None if mapped is None else next((one for one in self._variants(mapped) if one in self.parameters), None)
+
+    def mapped(self, name: str) -> str:
+        """*name* as the model's own mapper has it."""
+        mapped = self._mapped(name)
+        return name if mapped is None else mapped
+
     def _mapped(self, name: str) -> str | None:
         map_name = getattr(self._mapper, "_map_name", None)
         return map_name(name) if callable(map_name) else name
@@ -125,7 +136,14 @@ class Places:
             for fused in self._fused.get(segment, ()):
                 yield ".".join([*segments[:index], fused, *segments[index + 1 :]])
             if segment == "experts" and segments[index + 1].isdigit():
-                yield ".".join([*segments[: index + 1], segments[-1]])
+                yield from self._expert_variants(segments[: index + 1], segments[index + 2 :])
+
+    @staticmethod
+    def _expert_variants(head: list[str], rest: list[str]) -> Iterator[str]:
+        """Names of the fused experts' parameter, below ``experts`` up to vLLM 0.23, below ``routed_experts`` from 0.24."""
+        fused = f"{EXPERT_SHARDS.get(rest[0], rest[0])}_{'_'.join(rest[1:])}" if len(rest) > 1 else rest[-1]
+        yield ".".join([*head, fused])
+        yield ".".join([*head, "routed_experts", fused])
 
     def _closeness(self, name: str) -> int:
         module = name.rpartition(".")[0]
@@ -146,6 +164,7 @@ class _Load:
         self.drops = list(current.records("drop"))
         self.seen: set[str] = set()
         self.last = ""
+        self.watch = watch.Watch(model)
         self._places: Places | None = None
 
     @property
@@ -176,7 +195,16 @@ class _Load:
             if renamed is None:
                 continue
             self.seen.add(renamed)
+            if rest:
+                self._look_at(renamed, rest[0])
             yield (renamed, *rest)
+
+    def _look_at(self, name: str, tensor: Any) -> None:
+        try:
+            home = self.places.home(name)
+            self.watch.passing(self.places.mapped(name), tensor, home, self.places.parameters.get(home or ""))
+        except Exception as error:
+            log.contained(f"checking the tensor {name!r}", error)
 
     def _renamed(self, name: str) -> str | None:
         """The name that is passed on, or None to drop the tensor."""
@@ -202,6 +230,10 @@ class _Load:
         """Fills what no tensor has filled, and says what was done."""
         loaded = self._fill(loaded)
         LEDGER.settle()
+        log.info(f"{type(self.model).__name__} loaded: {LEDGER.summary()}")
+        LEDGER.write()
+        for message in self.watch.findings(loaded):
+            log.finding(message)
         for entry in LEDGER:
             if entry.state == "unused" and not entry.hits and scope.from_path(entry.patch):
                 log.finding(
@@ -209,7 +241,6 @@ class _Load:
                     f"{type(self.model).__name__}; "
                     f"'ascend-hotfix doctor MODEL_DIR' shows which names there are"
                 )
-        log.info(f"{type(self.model).__name__} loaded: {LEDGER.summary()}")
         LEDGER.write()
         return loaded
 

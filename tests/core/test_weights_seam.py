@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -29,7 +29,7 @@ class Parameter:
 class Model:
     """Loads by name, and refuses a name that it does not have."""
 
-    packed_modules_mapping: dict[str, list[str]] = {"qkv_proj": ["q_proj", "k_proj"]}
+    packed_modules_mapping: ClassVar[dict[str, list[str]]] = {"qkv_proj": ["q_proj", "k_proj"]}
 
     def __init__(self, *names: str) -> None:
         self.held = {name: Parameter() for name in names}
