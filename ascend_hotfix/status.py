@@ -1,0 +1,65 @@
+"""``ascend-hotfix status``: would a server that starts here be armed, with what, and what is wrong?"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Mapping
+
+from ascend_hotfix import __version__
+from ascend_hotfix.catalog import (
+    ENV_MODELS,
+    ENV_PATH,
+    Catalog,
+    installed_versions,
+    load_catalog,
+    out_of_range,
+    version_notes,
+)
+
+__all__ = ["command", "lines"]
+
+TOGGLES = (ENV_MODELS, ENV_PATH, "ASCEND_HOTFIX_STRICT", "ASCEND_HOTFIX_LEDGER")
+SHOWN = ("vllm", "vllm-ascend", "transformers", "torch")
+
+
+def is_armed() -> bool:
+    """Has the ``.pth`` line of this environment put our finder in place?"""
+    return any(type(finder).__module__ == "ascend_hotfix.finder" for finder in sys.meta_path)
+
+
+def lines(catalog: Catalog, versions: Mapping[str, str], *, armed: bool) -> Iterator[str]:
+    """The report, one line each; problems come last and start with ``problem:``."""
+    yield f"ascend-hotfix {__version__} on Python {sys.version.split()[0]}"
+    yield "installed: " + ", ".join(f"{name} {versions.get(name, 'not installed')}" for name in SHOWN)
+    for name in TOGGLES:
+        if name in os.environ:
+            yield f"{name}={os.environ[name]}"
+    if catalog.off:
+        yield f"switched off by {ENV_MODELS}={catalog.toggle}: vLLM runs as upstream wrote it"
+        return
+    yield "armed: this environment arms every interpreter" if armed else "armed: NO, see the problem below"
+    wanted = catalog.wanted()
+    fitting = [one for one in wanted if not out_of_range(one.fix, versions)]
+    yield (
+        f"patches: {len(catalog.sources)} with {sum(len(s.patch.fixes) for s in catalog.sources.values())} fixes; "
+        f"{len(wanted)} wanted, {len(fitting)} of them for the installed versions"
+    )
+    for one in fitting:
+        types = ", ".join(catalog.sources[one.patch].patch.model_types)
+        yield f"  {one.name}  ({types})"
+    yield from (f"note: {note}" for note in version_notes(versions))
+    yield from (f"problem: {problem}" for problem in [*catalog.problems, *catalog.unknown_terms()])
+    if not armed:
+        yield (
+            "problem: the .pth file of ascend-hotfix did not run in this interpreter: it is not read under -S, nor from "
+            "PYTHONPATH or --target folders; install with pip into the environment that runs vllm"
+        )
+
+
+def command(arguments: argparse.Namespace) -> int:
+    """Prints the report. Exit code 1 where there is a problem."""
+    report = list(lines(load_catalog(), installed_versions(), armed=is_armed()))
+    print("\n".join(report))
+    return 1 if any(line.startswith("problem:") for line in report) else 0
