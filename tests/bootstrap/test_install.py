@@ -36,7 +36,7 @@ def run(*command: str | Path, **env: str) -> str:
 def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of wheels with what an installation needs; the only step that asks a registry."""
     folder = tmp_path_factory.mktemp("house")
-    run(sys.executable, "-m", "pip", "download", "-q", "-d", folder, "hatchling>=1.21", "editables", "wrapt>=1.16,<3")
+    run(sys.executable, "-m", "pip", "download", "-q", "-d", folder, "hatchling>=1.27", "editables", "wrapt>=1.16,<3")
     return folder
 
 
