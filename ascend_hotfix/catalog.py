@@ -13,9 +13,11 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import metadata
+from importlib.abc import Loader
 from pathlib import Path
 from types import ModuleType
 
+from ascend_hotfix.names import gathering
 from ascend_hotfix.records import Fix, ModelPatch, PatchError
 from ascend_hotfix.versions import fits, parse
 
@@ -233,27 +235,38 @@ def read_patch_file(file: Path) -> list[ModelPatch]:
     Raises PatchError naming the file, the place and what is wrong, for whatever the file does.
     """
     name = f"_ascend_hotfix_patch_{abs(hash(str(file)))}_{file.stem.replace('-', '_')}"
-    try:
-        spec = importlib.util.spec_from_file_location(name, file)
-        if spec is None or spec.loader is None:
-            raise PatchError(str(file), ["is no Python file; a patch file ends in .py"])
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    except PatchError as error:
-        raise PatchError(f"{file}{_line_of(error, file)}", [str(error)]) from error
-    except SyntaxError as error:
-        raise PatchError(f"{file}:{error.lineno}", [f"is not valid Python: {error.msg}"]) from error
-    except (Exception, SystemExit) as error:
-        raise PatchError(f"{file}{_line_of(error, file)}", [f"{type(error).__name__}: {error}"]) from error
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise PatchError(str(file), ["is no Python file; a patch file ends in .py"])
+    module = importlib.util.module_from_spec(spec)
+    with gathering(str(file)) as refusals:
+        mistakes = _run(spec.loader, module, file)
+    mistakes = [(refusal.line, str(refusal.error)) for refusal in refusals] + mistakes
+    if len(mistakes) == 1:
+        [(line, text)] = mistakes
+        raise PatchError(f"{file}:{line}" if line else str(file), [text])
+    if mistakes:
+        raise PatchError(str(file), [f"line {line}: {text}" if line else text for line, text in mistakes])
     return _patches_of(module, str(file), file.stem)
 
 
-def _line_of(error: BaseException, file: Path) -> str:
-    """``:LINE`` of *file* in the traceback, where it is there."""
-    trace, line = error.__traceback__, ""
+def _run(loader: Loader, module: ModuleType, file: Path) -> list[tuple[int, str]]:
+    """Runs a patch file; what ended it early, with its line of *file*, or nothing."""
+    try:
+        loader.exec_module(module)
+    except SyntaxError as error:
+        return [(error.lineno or 0, f"is not valid Python: {error.msg}")]
+    except (Exception, SystemExit) as error:
+        return [(_line_of(error, file), f"{type(error).__name__}: {error}")]
+    return []
+
+
+def _line_of(error: BaseException, file: Path) -> int:
+    """The line of *file* in the traceback, or 0."""
+    trace, line = error.__traceback__, 0
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == str(file):
-            line = f":{trace.tb_lineno}"
+            line = trace.tb_lineno
         trace = trace.tb_next
     return line
 

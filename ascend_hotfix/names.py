@@ -12,14 +12,68 @@ This module imports nothing of ours.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-__all__ = ["Exact", "Layers", "Prefix", "Regex", "Renamer", "Renaming", "Rule", "Segments", "Suffix", "matches"]
+__all__ = [
+    "Exact",
+    "Layers",
+    "Prefix",
+    "Refusal",
+    "Regex",
+    "Renamer",
+    "Renaming",
+    "Rule",
+    "Segments",
+    "Suffix",
+    "gathering",
+    "matches",
+    "refuse",
+]
 
 WILDCARD = "*"
 ANY_DEPTH = "**"
 _NUMBER = re.compile(r"[0-9]+")
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A mistake found while a patch file ran, and the line of that file where it is (0 where none is)."""
+
+    error: Exception
+    line: int
+
+
+_GATHERED: ContextVar[tuple[str, list[Refusal]] | None] = ContextVar("_GATHERED", default=None)
+
+
+@contextmanager
+def gathering(file: str) -> Iterator[list[Refusal]]:
+    """Keeps what rules and records refuse while *file* runs, so that all of its mistakes can be told at once.
+
+    What was refused exists then, but must not be used.
+    """
+    refusals: list[Refusal] = []
+    token = _GATHERED.set((file, refusals))
+    try:
+        yield refusals
+    finally:
+        _GATHERED.reset(token)
+
+
+def refuse(error: Exception) -> None:
+    """Raises *error*; under :func:`gathering` keeps it and returns."""
+    held = _GATHERED.get()
+    if held is None:
+        raise error
+    file, refusals = held
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename != file and frame.f_back is not None:
+        frame = frame.f_back
+    refusals.append(Refusal(error, frame.f_lineno if frame.f_code.co_filename == file else 0))
 
 
 def _split(name: str) -> list[str]:
@@ -68,14 +122,30 @@ def _whole_segments(rule: object, label: str, value: str) -> None:
         )
 
 
+class _Validated:
+    """A rule that is checked when it is made. *refused* is True only under :func:`gathering`."""
+
+    refused = False
+
+    def __post_init__(self) -> None:
+        try:
+            self._validate()
+        except (TypeError, ValueError) as error:
+            object.__setattr__(self, "refused", True)
+            refuse(error)
+
+    def _validate(self) -> None:
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class _Run:
+class _Run(_Validated):
     """A rule that replaces a run of segments. ``*`` stands for one segment and is carried over in order."""
 
     old: str
     new: str
 
-    def __post_init__(self) -> None:
+    def _validate(self) -> None:
         _whole_segments(self, "old", self.old)
         _whole_segments(self, "new", self.new)
         if self.old == self.new:
@@ -125,8 +195,8 @@ class Prefix(_Run):
 class Segments(_Run):
     """The first run of these segments, anywhere. An empty *new* removes it."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _validate(self) -> None:
+        super()._validate()
         if not self.old:
             raise ValueError(f"{self!r}: old must not be empty")
 
@@ -137,8 +207,8 @@ class Segments(_Run):
 class Suffix(_Run):
     """The trailing segments."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _validate(self) -> None:
+        super()._validate()
         if not self.old:
             raise ValueError(f"{self!r}: old must not be empty")
 
@@ -147,7 +217,7 @@ class Suffix(_Run):
 
 
 @dataclass(frozen=True)
-class Layers:
+class Layers(_Validated):
     """Moves layer numbers: ``Layers("model.layers", 30, stop=30)`` turns ``model.layers.1`` into ``model.layers.31``.
 
     *start* and *stop* bound the numbers that move (``start <= n < stop``). A range that would move its
@@ -159,7 +229,7 @@ class Layers:
     start: int = 0
     stop: int = 1 << 30
 
-    def __post_init__(self) -> None:
+    def _validate(self) -> None:
         _whole_segments(self, "prefix", self.prefix)
         for label in ("by", "start", "stop"):
             _require(self, label, getattr(self, label), int, "a whole number")
@@ -186,13 +256,13 @@ class Layers:
 
 
 @dataclass(frozen=True)
-class Regex:
+class Regex(_Validated):
     """The escape hatch: ``re.sub`` once. Use it only where no other rule can say it."""
 
     pattern: str
     new: str
 
-    def __post_init__(self) -> None:
+    def _validate(self) -> None:
         _require(self, "pattern", self.pattern, str, "a string")
         _require(self, "new", self.new, str, "a string")
         try:

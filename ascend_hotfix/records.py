@@ -1,8 +1,9 @@
 """What a patch is made of: frozen records, validated when made.
 
 A patch module holds one ``PATCH = ModelPatch(...)`` and no code. Every mistake in a record is reported
-at once, as one :class:`PatchError` in the author's terms. What a field can say is documented here, with
-the public report that asked for it; what no field can say needs a new record kind with its own tests.
+at once, as one :class:`PatchError` in the author's terms; so is every mistake in a patch file. What a field
+can say is documented here, with the public report that asked for it; what no field can say needs a new record
+kind with its own tests.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
 
-from ascend_hotfix.names import Exact, Layers, Prefix, Regex, Renamer, Rule, Segments, Suffix
+from ascend_hotfix.names import Exact, Layers, Prefix, Regex, Renamer, Rule, Segments, Suffix, refuse
 
 __all__ = [
     "Drop",
@@ -197,7 +198,8 @@ class Fix:
         if not any(getattr(self, name) for name in RULE_FIELDS):
             problems.append(f"has no rule; give at least one of {', '.join(RULE_FIELDS)}")
         _check(f"Fix({self.id!r})", problems)
-        object.__setattr__(self, "versions", MappingProxyType(dict(self.versions)))
+        if isinstance(self.versions, Mapping):
+            object.__setattr__(self, "versions", MappingProxyType(dict(self.versions)))
 
 
 RENAMING_FIELDS = ("build", "lookup", "weights", "params")
@@ -248,7 +250,7 @@ class ModelPatch:
 
 def _check(what: str, problems: list[str]) -> None:
     if problems:
-        raise PatchError(what, problems)
+        refuse(PatchError(what, problems))
 
 
 def _tuple_of(name: str, value: Any, kinds: tuple[type, ...]) -> list[str]:
@@ -300,7 +302,7 @@ def _versions(value: Any) -> list[str]:
 def _unstable(name: str, rules: tuple[Rule, ...]) -> list[str]:
     """Rules whose literal result the same rules would move again, so that they would never fire."""
     renamer, problems = Renamer(rules), []
-    for rule in rules:
+    for rule in () if any(rule.refused for rule in rules) else rules:
         literal = getattr(rule, "new", None)
         if isinstance(rule, Exact | Prefix) and isinstance(literal, str) and "*" not in literal and literal:
             again = renamer._pass(literal)[0]

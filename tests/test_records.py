@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ascend_hotfix.catalog import read_patch_file
 from ascend_hotfix.records import (
     RULE_FIELDS,
     Drop,
@@ -241,3 +243,72 @@ def test_a_mistake_crosses_processes():
         Drop("**")
     again = pickle.loads(pickle.dumps(caught.value))
     assert (str(again), again.problems) == (str(caught.value), caught.value.problems)
+
+
+# A whole file: nothing that is wrong waits for a second try
+
+FILE = """from ascend_hotfix.records import *
+
+PATCH = ModelPatch(
+    model_types="my_model",
+    fixes=(
+        Fix(
+            id="One",
+            why="it fails",
+            refs=("vllm#1",),
+            lookup=(
+                Prefix("model.", "x"),
+                Regex("a(", "b"),
+            ),
+            packed=(Packed("qkv_proj", "q_proj"),),
+        ),
+        Fix(id="two", why="it fails", refs=("vllm#1",), drop=(Drop("**"),)),
+        Fix(id="two", why="", refs=("vllm#1",), weights=(Layers("layers", 0),)),
+    ),
+)
+{more}
+"""
+
+
+def mistakes(folder, text: str) -> list[str]:
+    file = folder / "my_model.py"
+    file.write_text(text)
+    return problems(read_patch_file, file)
+
+
+def test_every_mistake_of_a_patch_file_is_told_at_once_with_its_line(tmp_path):
+    found = mistakes(tmp_path, FILE.format(more=""))
+    assert [line.split(":")[0] for line in found] == [f"line {n}" for n in (11, 12, 14, 6, 16, 17, 17, 3)]
+    for said, line in zip(
+        ("'model.'", "regular", "shards must", "id 'One'", "'**' matches", "nothing", "why", "model_types"),
+        found,
+        strict=True,
+    ):
+        assert said in line
+
+
+def test_what_ends_a_patch_file_early_is_told_after_its_other_mistakes(tmp_path):
+    found = mistakes(tmp_path, FILE.format(more="import no_such_module"))
+    assert len(found) == 9
+    assert found[-1] == "line 20: ModuleNotFoundError: No module named 'no_such_module'"
+
+
+def test_a_single_mistake_has_its_place_in_front(tmp_path):
+    (tmp_path / "my_model.py").write_text("from ascend_hotfix.records import *\n\nDrop('**')\n")
+    with pytest.raises(PatchError, match="^" + re.escape(f"{tmp_path}/my_model.py:3: Drop('**'): pattern")):
+        read_patch_file(tmp_path / "my_model.py")
+
+
+def test_outside_of_a_patch_file_a_mistake_is_raised_at_once(tmp_path):
+    mistakes(tmp_path, FILE.format(more=""))
+    with pytest.raises(PatchError):
+        Drop("**")
+
+
+def test_an_override_with_a_refused_rule_is_told_as_that_rule_alone(tmp_path):
+    found = mistakes(
+        tmp_path,
+        "from ascend_hotfix.records import *\nRULES = (Prefix('a.', 'b'), Exact('a', 'b'))\nDrop('**')\n"
+        "Fix(id='x', why='y', refs=('z',), override='w', versions={'vllm': '>=1'}, lookup=RULES)\n",
+    )
+    assert len(found) == 2

@@ -103,7 +103,7 @@ def test_a_patch_is_named_after_its_file(tmp_path: Path) -> None:
         ("\nraise SystemExit(3)", ":2: SystemExit"),
         (
             "from ascend_hotfix.records import *\n\nPATCH = ModelPatch(model_types='x', fixes=(Fix(id='A', why='', refs=()),))",
-            ":3: Fix('A'): id 'A' must be lower-case",
+            ": line 3: Fix('A'): id 'A' must be lower-case",
         ),
     ],
 )
