@@ -1,7 +1,8 @@
-"""What the simulated environment's ``.pth`` line imports: turn the simulation on when ``ASCEND_HOTFIX_SIM=1``, else do nothing.
+"""What the simulated environment's ``.pth`` line imports: turn the simulation on when ``ASCEND_HOTFIX_SIM=1``, else
+do nothing.
 
-Only :mod:`ascend_hotfix.sim.envs` writes that ``.pth`` line, and only into environments it has built itself: a machine with a
-real NPU never reaches this module.
+Only :mod:`ascend_hotfix.sim.envs` writes that ``.pth`` line, and only into environments it has built itself: a
+machine with a real NPU never reaches this module.
 """
 
 from __future__ import annotations

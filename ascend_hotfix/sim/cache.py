@@ -29,7 +29,9 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def entry(name: str, fill: Callable[[Path], None]) -> Path:
-    """The cached directory ``name``; when it does not exist yet, ``fill`` writes it in a temporary place and it is renamed."""
+    """The cached directory ``name``; when it does not exist yet, ``fill`` writes it in a temporary place and it is
+    renamed.
+    """
     target = cache_dir() / name
     if target.is_dir():
         return target

@@ -32,7 +32,9 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
 
 
 def install() -> None:
-    """Replace device selection, streams, ``Tensor.npu`` and the HCCL name of a group; run after ``torch_npu`` is imported."""
+    """Replace device selection, streams, ``Tensor.npu`` and the HCCL name of a group; run after ``torch_npu`` is
+    imported.
+    """
     torch: Any = import_module("torch")
     npu = torch.npu
     npu.current_device = lambda: torch.device("cpu")

@@ -1,7 +1,7 @@
 """Stub CANN libraries: just enough symbols for the real ``libtorch_npu.so`` to be imported.
 
-Every function returns 0 and does nothing; no kernel is ever launched through them. The libraries are compiled once per user with
-the system's C compiler and loaded by SONAME before ``torch_npu``, so no ``LD_LIBRARY_PATH`` is needed.
+Every function returns 0 and does nothing; no kernel is ever launched through them. The libraries are compiled once
+per user with the system's C compiler and loaded by SONAME before ``torch_npu``, so no ``LD_LIBRARY_PATH`` is needed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from ascend_hotfix.sim.cache import entry
 
 __all__ = ["FUNCTIONS", "LIBRARIES", "build", "preload", "source"]
 
-# The undefined CANN symbols of torch_npu 2.13.0's libtorch_npu.so: `nm -D --undefined-only`, names that start with acl, rt or Msprof.
+# The undefined CANN symbols of torch_npu 2.13.0's libtorch_npu.so: `nm -D --undefined-only`, names that start with
+# acl, rt or Msprof.
 FUNCTIONS = (
     "MsprofGetHashId",
     "MsprofRegisterCallback",
@@ -133,7 +134,8 @@ def _compiler() -> str:
         if path:
             return path
     raise RuntimeError(
-        f"simulated NPU: no C compiler found (tried {', '.join(candidates)}); install gcc or clang, or set CC, to build the CANN stubs"
+        f"simulated NPU: no C compiler found (tried {', '.join(candidates)}); "
+        "install gcc or clang, or set CC, to build the CANN stubs"
     )
 
 

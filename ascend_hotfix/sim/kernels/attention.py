@@ -26,8 +26,8 @@ def npu_fused_infer_attention_score(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """``softmax(q k^T * scale) v`` without a mask for packed sequences: the form of the vision encoders.
 
-    Shapes: q ``[T, H, D]``, k and v ``[S, H, D]`` (layout TND); the lengths are running sums. The second result (log-sum-exp) is
-    empty.
+    Shapes: q ``[T, H, D]``, k and v ``[S, H, D]`` (layout TND); the lengths are running sums. The second result
+    (log-sum-exp) is empty.
     Definition: ``torch_npu.npu_fused_infer_attention_score``; ``aclnnFusedInferAttentionScoreV3``.
     """
     op = "npu::npu_fused_infer_attention_score"
@@ -39,7 +39,7 @@ def npu_fused_infer_attention_score(
         raise unsupported(op, "actual_seq_lengths", None)
     out = torch.empty_like(query)
     start = start_kv = 0
-    for end, end_kv in zip(actual_seq_lengths, actual_seq_lengths_kv):
+    for end, end_kv in zip(actual_seq_lengths, actual_seq_lengths_kv, strict=True):
         q, k, v = (
             part.transpose(0, 1).float() for part in (query[start:end], key[start_kv:end_kv], value[start_kv:end_kv])
         )

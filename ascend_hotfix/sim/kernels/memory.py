@@ -11,7 +11,8 @@ __all__ = ["npu_format_cast", "npu_format_cast_", "npu_prefetch"]
 
 @kernel("npu::npu_format_cast")
 def npu_format_cast(input: torch.Tensor, acl_format: int) -> torch.Tensor:
-    """The input itself: a memory format (ND, NZ, …) is a matter of storage, and the tensors here keep their logical order.
+    """The input itself: a memory format (ND, NZ, …) is a matter of storage, and the tensors here keep their logical
+    order.
 
     Definition: ``torch_npu.npu_format_cast``.
     """

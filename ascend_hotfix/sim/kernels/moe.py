@@ -22,8 +22,8 @@ __all__ = [
 def npu_moe_gating_top_k_softmax(x: torch.Tensor, k: int = 1) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The ``k`` largest of ``softmax(x)`` for each token, without renormalization.
 
-    Shapes: x ``[T, E]``; results weights ``[T, k]``, experts int32 ``[T, k]`` and row numbers int32 ``[T, k]``, where entry
-    (t, j) is ``j * T + t``.
+    Shapes: x ``[T, E]``; results weights ``[T, k]``, experts int32 ``[T, k]`` and row numbers int32 ``[T, k]``, where
+    entry (t, j) is ``j * T + t``.
     Definition: ``torch_npu.npu_moe_gating_top_k_softmax``; ``aclnnMoeGatingTopKSoftmax``.
     """
     weights, experts = x.float().softmax(-1).topk(k, -1)
@@ -62,7 +62,9 @@ def _gating_top_k(
 
 
 def _mask_groups(ranked: torch.Tensor, k_group: int, group_count: int, group_select_mode: int) -> torch.Tensor:
-    """Leave the ``k_group`` best groups of experts, by their best value (mode 0) or the sum of their two best (mode 1)."""
+    """Leave the ``k_group`` best groups of experts, by their best value (mode 0) or the sum of their two best (mode
+    1).
+    """
     groups = ranked.view(len(ranked), group_count, -1)
     value = groups.amax(-1) if group_select_mode == 0 else groups.topk(2, -1)[0].sum(-1)
     kept = torch.zeros_like(value, dtype=torch.bool).scatter_(1, value.topk(k_group, -1)[1], True)
@@ -83,8 +85,9 @@ def npu_moe_gating_top_k(
     routed_scaling_factor: float = 1.0,
     eps: float = 1e-20,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Scores by softmax (``norm_type`` 0) or sigmoid (1); the best ``k`` experts of the best ``k_group`` of ``group_count`` groups,
-    ranked by score + bias; their scores without the bias, divided by their sum for sigmoid or ``renorm`` 1, times the factor.
+    """Scores by softmax (``norm_type`` 0) or sigmoid (1); the best ``k`` experts of the best ``k_group`` of
+    ``group_count`` groups, ranked by score + bias; their scores without the bias, divided by their sum for sigmoid or
+    ``renorm`` 1, times the factor.
 
     Shapes: x ``[T, E]``, bias ``[E]``; results weights ``[T, k]``, experts int32 ``[T, k]``, scores float32 ``[T, E]``.
     Definition: ``torch_npu.npu_moe_gating_top_k``; ``aclnnMoeGatingTopK``.
@@ -177,12 +180,14 @@ def npu_moe_init_routing_v2(
     active_expert_range: Sequence[int] = (),
     row_idx_type: int = 0,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Copy each token once for each of its experts and sort the copies by expert, stably; optionally quantize them per token.
+    """Copy each token once for each of its experts and sort the copies by expert, stably; optionally quantize them
+    per token.
 
-    Shapes: x ``[T, K]``, expert_idx ``[T, k]``; results rows ``[T k, K]``, row numbers int32 ``[T k]``, tokens of each expert in
-    ``active_expert_range`` (running sums for ``expert_tokens_num_type`` 0, counts for 1), scales float32 ``[T k]``. Row numbers
-    lead from source to destination (``row_idx_type`` 0, -1 for experts outside the range) or back (1). ``quant_mode`` -1 passes
-    ``scale`` through, 1 quantizes as ``npu_dynamic_quant``. No token is dropped.
+    Shapes: x ``[T, K]``, expert_idx ``[T, k]``; results rows ``[T k, K]``, row numbers int32 ``[T k]``, tokens of
+    each expert in ``active_expert_range`` (running sums for ``expert_tokens_num_type`` 0, counts for 1), scales
+    float32 ``[T k]``. Row numbers lead from source to destination (``row_idx_type`` 0, -1 for experts outside the
+    range) or back (1). ``quant_mode`` -1 passes ``scale`` through, 1 quantizes as ``npu_dynamic_quant``. No token is
+    dropped.
     Definition: ``torch_npu.npu_moe_init_routing_v2``; ``aclnnMoeInitRoutingV3``.
     """
     op = "npu::npu_moe_init_routing_v2"
@@ -195,9 +200,9 @@ def npu_moe_init_routing_v2(
 
 @kernel(
     "_C_ascend::npu_moe_init_routing_custom",
-    "(Tensor x, Tensor expert_idx, *, Tensor? scale=None, Tensor? offset=None, int active_num=-1, int expert_capacity=-1, "
-    "int expert_num=-1, int drop_pad_mode=0, int expert_tokens_num_type=0, bool expert_tokens_num_flag=False, int quant_mode=0, "
-    "int[2] active_expert_range=[], int row_idx_type=0) -> (Tensor, Tensor, Tensor, Tensor)",
+    "(Tensor x, Tensor expert_idx, *, Tensor? scale=None, Tensor? offset=None, int active_num=-1, "
+    "int expert_capacity=-1, int expert_num=-1, int drop_pad_mode=0, int expert_tokens_num_type=0, "
+    "bool expert_tokens_num_flag=False, int quant_mode=0, int[2] active_expert_range=[], int row_idx_type=0) -> (Tensor, Tensor, Tensor, Tensor)",
 )
 def npu_moe_init_routing_custom(
     x: torch.Tensor,
@@ -257,8 +262,8 @@ def npu_moe_finalize_routing(
 ) -> torch.Tensor:
     """``y[t] = sum over j of scales[t, j] * rows[dst(t, j)]``, in float64, cast back.
 
-    Shapes: rows ``[T k, K]``, scales ``[T, k]``, row numbers ``[T k]``: entry (t, j) is at ``j * T + t`` for ``drop_pad_mode`` 0,
-    at ``t * k + j`` for 2.
+    Shapes: rows ``[T k, K]``, scales ``[T, k]``, row numbers ``[T k]``: entry (t, j) is at ``j * T + t`` for
+    ``drop_pad_mode`` 0, at ``t * k + j`` for 2.
     Definition: ``torch_npu.npu_moe_finalize_routing``; ``aclnnMoeFinalizeRoutingV2``.
     """
     op = "npu::npu_moe_finalize_routing"

@@ -10,7 +10,9 @@ __all__ = ["npu_add_rms_norm", "npu_add_rms_norm_bias", "npu_gemma_rms_norm", "n
 
 
 def rms_norm(x: torch.Tensor, gamma: torch.Tensor, epsilon: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """``x * r * gamma`` in the dtype of ``x`` and ``r = 1 / sqrt(mean(x**2) + epsilon)`` in float32, over the last dimension."""
+    """``x * r * gamma`` in the dtype of ``x`` and ``r = 1 / sqrt(mean(x**2) + epsilon)`` in float32, over the last
+    dimension.
+    """
     value = x.float()
     reciprocal = (value.pow(2).mean(-1, keepdim=True) + epsilon).rsqrt()
     return (value * reciprocal * gamma.float()).to(x.dtype), reciprocal
@@ -49,7 +51,8 @@ def npu_add_rms_norm_bias(
     beta: torch.Tensor | None = None,
     epsilon: float = 1e-6,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """:func:`npu_add_rms_norm` with ``beta`` added to the normalized value (the bias that smoothing leaves in a checkpoint).
+    """:func:`npu_add_rms_norm` with ``beta`` added to the normalized value (the bias that smoothing leaves in a
+    checkpoint).
 
     Definition: the schema in vllm-ascend ``csrc/torch_binding.cpp`` and the operator's page in its ``csrc`` folder.
     """

@@ -1,8 +1,8 @@
 """Collects the reference kernels and registers them on upstream's op schemas, so that no argument is ever ignored.
 
-A kernel is a function whose parameters are the schema arguments it understands, under their schema names. An argument of the
-schema that the function does not have may only hold its default; anything else raises :class:`NotImplementedError` with the
-name of the op and of the argument.
+A kernel is a function whose parameters are the schema arguments it understands, under their schema names. An argument
+of the schema that the function does not have may only hold its default; anything else raises
+:class:`NotImplementedError` with the name of the op and of the argument.
 """
 
 from __future__ import annotations
@@ -44,10 +44,11 @@ _registered: set[str] = set()
 
 
 def kernel(op: str, schema: str | None = None) -> Callable[[Kernel], Kernel]:
-    """Make the decorated function the reference kernel of ``op`` (``"npu::npu_swiglu"``, with ``.overload`` where it has one).
+    """Make the decorated function the reference kernel of ``op`` (``"npu::npu_swiglu"``, with ``.overload`` where it
+    has one).
 
-    ``schema``: the arguments and results, ``"(Tensor x, ...) -> Tensor"``, for an op whose definition lives in a binary that is
-    not loaded here; it is defined when nobody else has.
+    ``schema``: the arguments and results, ``"(Tensor x, ...) -> Tensor"``, for an op whose definition lives in a
+    binary that is not loaded here; it is defined when nobody else has.
     """
 
     def keep(function: Kernel) -> Kernel:
@@ -71,7 +72,9 @@ def registered() -> frozenset[str]:
 
 
 def register(namespace: str) -> None:
-    """Register every collected kernel of ``namespace``; idempotent. Ops that this torch_npu does not have are left out."""
+    """Register every collected kernel of ``namespace``; idempotent. Ops that this torch_npu does not have are left
+    out.
+    """
     library = _libraries.get(namespace)
     if library is None:
         library = _libraries[namespace] = torch.library.Library(namespace, "FRAGMENT")
@@ -103,7 +106,7 @@ def _guarded(entry: _Entry, schema: Any) -> Callable[..., Any]:
         raise TypeError(f"reference kernel of {entry.op}: {sorted(unknown)} are not arguments of {schema}")
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        given = dict(zip(names, args)) | kwargs
+        given = dict(zip(names, args, strict=False)) | kwargs
         HITS[entry.op] += 1
         return entry.function(**_checked(entry.op, given, understood, defaults))
 
