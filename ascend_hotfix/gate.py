@@ -7,21 +7,21 @@ It runs in every interpreter of the environment, so it touches nothing but ``sys
 import os
 import sys
 
-__all__ = ["MODELS", "STRICT", "arm", "strict", "switched_off"]
+__all__ = ["MODELS", "OFF", "STRICT", "arm", "strict", "switched_off"]
 
 MODELS = "ASCEND_HOTFIX_MODELS"
 STRICT = "ASCEND_HOTFIX_STRICT"
-_NO = ("none", "0", "off", "false", "no")
+OFF = ("none", "0", "off", "false", "no")
 
 
 def switched_off() -> bool:
     """Does ``ASCEND_HOTFIX_MODELS`` ask for nothing at all (``none``, ``0``, ``off``, ``false`` or ``no``)?"""
-    return os.environ.get(MODELS, "").strip().lower() in _NO
+    return os.environ.get(MODELS, "").strip().lower() in OFF
 
 
 def strict() -> bool:
     """Does ``ASCEND_HOTFIX_STRICT`` ask for errors instead of warnings? Unset, ``0`` and ``off`` do not."""
-    return os.environ.get(STRICT, "").strip().lower() not in ("", *_NO)
+    return os.environ.get(STRICT, "").strip().lower() not in ("", *OFF)
 
 
 def arm() -> None:

@@ -7,22 +7,17 @@ is wrong: a warning, once, or :class:`StrictError` under ``ASCEND_HOTFIX_STRICT=
 from __future__ import annotations
 
 import logging
-import os
 
+from ascend_hotfix.gate import strict
 from ascend_hotfix.ledger import LEDGER
 
-__all__ = ["StrictError", "contained", "finding", "info", "strict"]
+__all__ = ["StrictError", "contained", "finding", "info"]
 
 LOGGER = logging.getLogger("vllm.ascend_hotfix")
 
 
 class StrictError(RuntimeError):
     """A finding under ASCEND_HOTFIX_STRICT=1."""
-
-
-def strict() -> bool:
-    """Is ASCEND_HOTFIX_STRICT set to something other than 0, off, no or false?"""
-    return os.environ.get("ASCEND_HOTFIX_STRICT", "").strip().lower() not in ("", "0", "off", "no", "false")
 
 
 def info(message: str) -> None:
