@@ -46,7 +46,7 @@ def test_a_second_copy_of_the_package_does_not_arm_again(fresh):
     assert result == 1
 
 
-@pytest.mark.parametrize("value", ["none", "0", "off", " NONE ", "Off"])
+@pytest.mark.parametrize("value", ["none", "0", "off", "false", "no", " NONE ", "Off"])
 def test_switched_off_leaves_the_interpreter_alone(fresh, value):
     result = fresh(
         """
