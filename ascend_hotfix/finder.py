@@ -24,11 +24,14 @@ WATCHED = frozenset(
     {
         "vllm.envs",
         "vllm.model_executor.model_loader.utils",
+        "vllm.model_executor.model_loader.weight_utils",
         "vllm.model_executor.models.utils",
+        "vllm.transformers_utils.config",
         "vllm_ascend._310p.quantization.modelslim_config",
         "vllm_ascend.quantization.configs.modelslim_config",
         "vllm_ascend.quantization.modelslim_config",
         "vllm_ascend.quantization.quant_config",
+        "vllm_ascend.quantization.utils",
     }
 )
 # Everything below these packages.

@@ -11,6 +11,7 @@ This module imports nothing of ours.
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -30,6 +31,7 @@ __all__ = [
     "Segments",
     "Suffix",
     "gathering",
+    "layer_number",
     "matches",
     "refuse",
 ]
@@ -377,3 +379,9 @@ def _matches(pattern: list[str], name: list[str]) -> bool:
     if pattern[0] == ANY_DEPTH:
         return any(_matches(pattern[1:], name[cut:]) for cut in range(len(name) + 1))
     return bool(name) and pattern[0] in (WILDCARD, name[0]) and _matches(pattern[1:], name[1:])
+
+
+def layer_number(name: str) -> int | None:
+    """The number after the first segment ``layers`` of *name*, or None where there is none."""
+    pairs = itertools.pairwise(_split(name))
+    return next((int(number) for segment, number in pairs if segment == "layers" and number.isdigit()), None)

@@ -17,19 +17,37 @@ from typing import Any
 from ascend_hotfix.names import Exact, Layers, Prefix, Regex, Renamer, Rule, Segments, Suffix, refuse
 
 __all__ = [
+    "Absent",
+    "Bias",
+    "Children",
+    "ClassAlias",
+    "Config",
+    "Dequantize",
+    "DescriptionFile",
+    "DescriptionSet",
+    "DraftQuantization",
     "Drop",
     "Exact",
     "Fill",
     "Fix",
+    "Inside",
+    "KVCache",
+    "LayerIndex",
     "Layers",
     "ModelPatch",
     "Packed",
+    "ParamAttr",
     "PatchError",
     "Prefix",
     "Regex",
+    "Reuse",
     "Scheme",
     "Segments",
+    "Stack",
     "Suffix",
+    "TargetLayers",
+    "Unfuse",
+    "Unnamed",
     "per_expert",
 ]
 
@@ -102,11 +120,7 @@ class Scheme:
             f"Scheme({self.pattern!r})",
             [
                 *_pattern(self.pattern),
-                *(
-                    []
-                    if isinstance(self.scheme, str) and self.scheme.isupper()
-                    else ["scheme must be upper case, such as 'FLOAT' or 'W8A8_DYNAMIC'"]
-                ),
+                *_scheme(self.scheme),
             ],
         )
 
@@ -141,6 +155,332 @@ class Fill:
 
 
 @dataclass(frozen=True)
+class Config:
+    """A change of config.json as transformers and vLLM read it: *remove* keys, then *put* keys.
+
+    It is made only where each key of *where* has that value. DeepSeek-R1-W4A8 exports say
+    ``model_type: deepseekv2`` (vllm-ascend#2296); FP8 checkpoints whose weights are dequantized on the way
+    in must not say ``quantization_config`` (vllm-ascend#183). The patch's ``model_types`` are those of the
+    file as it is. Nothing is written to the disk.
+    """
+
+    put: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    remove: tuple[str, ...] = ()
+    where: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        problems = _strings_only("remove", self.remove)
+        for name in ("put", "where"):
+            value = getattr(self, name)
+            if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+                problems.append(f"{name} must map keys of config.json to values, not {value!r}")
+        if not problems and not self.put and not self.remove:
+            problems.append("changes nothing; give put or remove")
+        _check("Config(...)", problems)
+        for name in ("put", "where"):
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+
+    def __hash__(self) -> int:
+        return hash((tuple(self.put.items()), self.remove, tuple(self.where.items())))
+
+
+@dataclass(frozen=True)
+class DraftQuantization:
+    """The draft layers of a checkpoint are quantized as the target is.
+
+    vllm-ascend detects a ModelSlim checkpoint only after the draft's ModelConfig has been made, so an MTP
+    draft from the same checkpoint stays unquantized (vllm-ascend PR #15425).
+    """
+
+
+@dataclass(frozen=True)
+class DescriptionFile:
+    """Another file name for the quant description; ``*`` stands for any run of characters.
+
+    It is read where the description has no entry of any layer: ModelSlim variants name the file after the
+    scheme (vllm-ascend#2290, #2296), and a ``quantization_config`` in config.json keeps
+    vllm-ascend from reading the file at all (PR #9734). What the description says already stays.
+    """
+
+    name: str = "quant_model_description*.json"
+
+    def __post_init__(self) -> None:
+        ok = isinstance(self.name, str) and self.name.endswith(".json") and "/" not in self.name
+        _check(f"DescriptionFile({self.name!r})", [] if ok else ["name must be a file name that ends in .json"])
+
+
+@dataclass(frozen=True)
+class DescriptionSet:
+    """A key of the description that describes no layer (``group_size``) and the value it has where it is absent.
+
+    mindie exports of DeepSeek-R1-W4A8 lack ``group_size`` (vllm-ascend#2296). *schemes* bounds it to
+    descriptions in which one of these schemes occurs.
+    """
+
+    key: str
+    value: str | int | float | bool
+    schemes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check(
+            f"DescriptionSet({self.key!r})",
+            [
+                *([] if isinstance(self.key, str) and self.key else ["key is empty"]),
+                *_strings_only("schemes", self.schemes),
+            ],
+        )
+
+
+@dataclass(frozen=True)
+class Children:
+    """A module that matches *pattern* and has no entry has the scheme of the modules below it, if all agree.
+
+    Fused experts are asked as one module while the description, or the list of layers that are not
+    quantized, names each expert (vllm PR #48226, vllm#54547, vllm#23025).
+    """
+
+    pattern: str = "**.experts"
+
+    def __post_init__(self) -> None:
+        _check(f"Children({self.pattern!r})", _pattern(self.pattern))
+
+
+@dataclass(frozen=True)
+class KVCache:
+    """The KV cache of an attention layer that matches *pattern* is not quantized where the layer has no scales.
+
+    vllm-ascend 0.18 takes ``kv_cache_type: C8`` for every attention layer, later releases match layer numbers
+    only, so that ``mtp.layers.0`` counts as layer 0 (the v0.18.0 gap; commit bf009c91cb for Qwen3.5's MTP). *leaf* is
+    what a layer with a quantized cache has, beside its ``attn``.
+    """
+
+    pattern: str
+    leaf: str = "k_proj.kv_cache_scale"
+
+    def __post_init__(self) -> None:
+        _check(f"KVCache({self.pattern!r})", [*_pattern(self.pattern), *_segments("leaf", self.leaf)])
+
+
+@dataclass(frozen=True)
+class Unnamed:
+    """A layer of class *cls* that was built with an empty prefix is called *name*.
+
+    ``ParallelLMHead`` in many models of vLLM 0.10 and 0.11 (vllm PR #24862), Hunyuan's ``embed_tokens``. The first
+    record whose class the layer has (bases count) is taken, so the special class comes first.
+    """
+
+    cls: str
+    name: str
+
+    def __post_init__(self) -> None:
+        _check(f"Unnamed({self.cls!r})", [*_class("cls", self.cls), *_segments("name", self.name)])
+
+
+@dataclass(frozen=True)
+class Inside:
+    """A part of class *cls* built while an *inside* is built has the prefix of that *inside* plus *name*.
+
+    For constructors that forget to hand on a prefix: Hunyuan's shared expert (vllm PR #48682), GLM-4.1V's
+    merger (PR #22716), Molmo2's vision layers (PR #32385). Classes are those of vLLM's model files. A prefix
+    that ends in *name* already is left alone.
+    """
+
+    cls: str
+    inside: str
+    name: str
+
+    def __post_init__(self) -> None:
+        _check(
+            f"Inside({self.cls!r})",
+            [*_class("cls", self.cls), *_class("inside", self.inside), *_segments("name", self.name)],
+        )
+
+
+@dataclass(frozen=True)
+class Bias:
+    """A linear layer of *scheme* that the checkpoint has a bias for gets that parameter where upstream builds none.
+
+    Outlier smoothing leaves biases on q, k, v, gate and up projections. ModelSlim folds them into the
+    ``quant_bias`` of the static path, which ignores the parameter; the dynamic path of W8A8_MIX needs it, or answers wrongly
+    (qwen3-w8a8, 0.13 to 0.30). The layer is one whose description has a ``bias`` for all its shards.
+    """
+
+    pattern: str
+    scheme: str = "W8A8_MIX"
+
+    def __post_init__(self) -> None:
+        _check(f"Bias({self.pattern!r})", [*_pattern(self.pattern), *_scheme(self.scheme)])
+
+
+@dataclass(frozen=True)
+class ParamAttr:
+    """An attribute that parameters matching *pattern* lack, or have wrong (with ``Fix.override``), after construction.
+
+    *value* is a plain value; ``weight_loader`` takes the word ``"layer"`` for the layer's own loader or
+    ``"default"`` for vLLM's (vllm-ascend PR #3426: per-tensor parameters without one; vllm-ascend#7088: the
+    ``scale_bias`` of W4A8 experts).
+    """
+
+    pattern: str
+    attribute: str
+    value: str | int | float | bool | None
+
+    def __post_init__(self) -> None:
+        problems = [*_pattern(self.pattern), *_class("attribute", self.attribute)]
+        if self.attribute == "weight_loader" and self.value not in ("layer", "default"):
+            problems.append("weight_loader takes 'layer' or 'default'")
+        _check(f"ParamAttr({self.pattern!r})", problems)
+
+
+@dataclass(frozen=True)
+class Reuse:
+    """On some layers *method* of *cls* is not computed: its result is that of the last layer where it was.
+
+    The layers are those for which the list *layers* of config.json says *value*. GLM-5.2 shares one indexer among
+    several layers: the checkpoint has its tensors once, and the layers beside take its choice of tokens
+    (vllm-ascend#10610, #11208, #12901, PR #12660).
+    """
+
+    cls: str
+    method: str
+    layers: str
+    value: str = "shared"
+
+    def __post_init__(self) -> None:
+        _check(
+            f"Reuse({self.cls!r})",
+            [*_class("cls", self.cls), *_class("method", self.method), *_class("layers", self.layers)],
+        )
+
+
+@dataclass(frozen=True)
+class LayerIndex:
+    """A layer has *modules* attention modules, so that ``layers.3.self_attn.1`` is attention module ``3 * modules + 1``.
+
+    vllm-ascend 0.23 and 0.30 ask LongCat-Flash's prefixes for one number and stop at the second.
+    """
+
+    modules: int
+
+    def __post_init__(self) -> None:
+        ok = isinstance(self.modules, int) and self.modules > 1
+        _check(f"LayerIndex({self.modules!r})", [] if ok else ["modules must be a number above 1"])
+
+
+@dataclass(frozen=True)
+class TargetLayers:
+    """The draft of class *cls* numbers its layers from all layers of the target, not from those of one pipeline rank.
+
+    Eagle3 with pipeline parallelism: 31 to 34 instead of 61 to 64 (vllm-ascend ``patch_eagle3_pp_aux``).
+    """
+
+    cls: str
+
+    def __post_init__(self) -> None:
+        _check(f"TargetLayers({self.cls!r})", _class("cls", self.cls))
+
+
+@dataclass(frozen=True)
+class ClassAlias:
+    """A layer of class *cls* is what a quantization config means by *target*.
+
+    vLLM split the experts' class (PR #41184); configs of compressed-tensors name ``Linear``
+    (vllm-ascend PR #12665).
+    """
+
+    cls: str
+    target: str
+
+    def __post_init__(self) -> None:
+        _check(f"ClassAlias({self.cls!r})", [*_class("cls", self.cls), *_class("target", self.target)])
+
+
+@dataclass(frozen=True)
+class Dequantize:
+    """A quantized module of the checkpoint that matches *pattern* is loaded as float.
+
+    ``weight`` and *scale* (and ``weight_offset`` where there is one) become one float ``weight``. A scale with fewer
+    rows or columns than the weight is one of blocks. FP8 on a release without it (vllm-ascend#183,
+    ``patch_minimax_m2``), DeepSeek-V4's ``wo_a`` (vllm-ascend PR #15387), Hunyuan's quantized router, a fused
+    layer of which only some shards are quantized (Qwen3-Next on 0.11).
+    Only where the model has no parameter for the scale.
+    """
+
+    pattern: str
+    scale: str = "weight_scale"
+    block: int = 128
+
+    def __post_init__(self) -> None:
+        ok = isinstance(self.block, int) and self.block > 0
+        _check(
+            f"Dequantize({self.pattern!r})",
+            [
+                *_pattern(self.pattern),
+                *_segments("scale", self.scale, one=True),
+                *([] if ok else ["block must be a number above 0"]),
+            ],
+        )
+
+
+@dataclass(frozen=True)
+class Unfuse:
+    """One tensor of all experts becomes one for each: *fused* ``[experts, rows, columns]`` -> ``N.<part>.weight``.
+
+    *parts* share the rows equally, in order. *transposed* for ``[experts, columns, rows]``. Reinforcement learning hands
+    over Hugging Face's fused ``experts.gate_up_proj`` (ms-swift PR #9468).
+    """
+
+    fused: str
+    parts: tuple[str, ...]
+    transposed: bool = False
+
+    def __post_init__(self) -> None:
+        _check(
+            f"Unfuse({self.fused!r})",
+            [
+                *_segments("fused", self.fused),
+                *(["parts is empty"] if not self.parts else []),
+                *(line for part in _strings("parts", self.parts) for line in _segments("parts", part)),
+            ],
+        )
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Tensors of a fused parameter that the model's own loader would misname are given to the parameter itself.
+
+    *shards* are pairs of a checkpoint segment and the shard id that the layer's weight loader knows. Without
+    shards the checkpoint is fused already: ``gate_up_proj`` becomes ``gate_gate_up_proj`` where ``up_proj`` is
+    replaced inside of it (vllm-ascend#11368), ``qkv_proj`` becomes ``qkqkv_proj`` (vllm#48449).
+    """
+
+    fused: str
+    shards: tuple[tuple[str, str | int], ...] = ()
+
+    def __post_init__(self) -> None:
+        problems = _segments("fused", self.fused, one=True)
+        if not isinstance(self.shards, tuple) or not all(isinstance(s, tuple) and len(s) == 2 for s in self.shards):
+            problems.append('shards must be pairs such as (("q_proj", "q"), ("k_proj", "k"), ("v_proj", "v"))')
+        else:
+            problems += [line for shard, _ in self.shards for line in _segments("shards", shard, one=True)]
+        _check(f"Stack({self.fused!r})", problems)
+
+
+@dataclass(frozen=True)
+class Absent:
+    """Tensors of layers that are on another pipeline rank, which the model's loader asks for all the same.
+
+    DeepSeek-V4's ``attn_sink`` (vllm-ascend PR #9473), KV scales of Qwen3-MoE C8 (PR #7385). A tensor is left
+    out only where this rank does not hold its layer.
+    """
+
+    pattern: str
+
+    def __post_init__(self) -> None:
+        _check(f"Absent({self.pattern!r})", _pattern(self.pattern))
+
+
+@dataclass(frozen=True)
 class Fix:
     """One failure and what mends it.
 
@@ -155,6 +495,10 @@ class Fix:
       such as ``.weight``; ``""`` is a layer that was built without a prefix;
     * ``weights``: tensor name in the checkpoint -> name that the model's ``load_weights`` understands;
     * ``params``: parameter that exists -> name by which a loader asks for it. Both names work then.
+
+    The other fields hold records by the place where they act: ``config`` on config.json, ``describe`` on the
+    quant description (and on the lists of other quantization configs), ``layers`` on how layers are
+    built, ``tensors`` on what is given to ``load_weights``.
     """
 
     id: str
@@ -170,6 +514,10 @@ class Fix:
     types: tuple[Scheme, ...] = ()
     drop: tuple[Drop, ...] = ()
     fill: tuple[Fill, ...] = ()
+    config: tuple[Config | DraftQuantization, ...] = ()
+    describe: tuple[DescriptionFile | DescriptionSet | Children | KVCache | Unnamed | ClassAlias, ...] = ()
+    layers: tuple[Inside | Bias | ParamAttr | Reuse | LayerIndex | TargetLayers, ...] = ()
+    tensors: tuple[Dequantize | Unfuse | Stack | Absent, ...] = ()
     override: str = ""
 
     def __post_init__(self) -> None:
@@ -210,6 +558,10 @@ RULE_FIELDS: Mapping[str, tuple[type, ...]] = MappingProxyType(
         "types": (Scheme,),
         "drop": (Drop,),
         "fill": (Fill,),
+        "config": (Config, DraftQuantization),
+        "describe": (DescriptionFile, DescriptionSet, Children, KVCache, Unnamed, ClassAlias),
+        "layers": (Inside, Bias, ParamAttr, Reuse, LayerIndex, TargetLayers),
+        "tensors": (Dequantize, Unfuse, Stack, Absent),
     }
 )
 
@@ -276,6 +628,16 @@ def _segments(label: str, value: Any, *, one: bool = False) -> list[str]:
     if not isinstance(value, str) or not value or any(not part for part in value.split(".")):
         return [f"{label}: {value!r} must be whole dotted segments"]
     return [f"{label}: {value!r} must be one segment"] if one and "." in value else []
+
+
+def _class(label: str, value: Any) -> list[str]:
+    ok = isinstance(value, str) and value.isidentifier()
+    return [] if ok else [f"{label}: {value!r} must be one name, such as 'ParallelLMHead'"]
+
+
+def _scheme(value: Any) -> list[str]:
+    ok = isinstance(value, str) and value.isupper()
+    return [] if ok else [f"scheme must be upper case, such as 'FLOAT' or 'W8A8_DYNAMIC', not {value!r}"]
 
 
 def _pattern(value: Any) -> list[str]:

@@ -153,6 +153,8 @@ def of_types(types: Iterable[str], classes: Iterable[str] = (), config: Any = No
         scope = _SCOPES.get(key)
         if scope is None:
             scope = _SCOPES[key] = _make(*key, config)
+        elif scope.config is None:  # first asked for before there was a config
+            scope.config = config
         return scope
 
 

@@ -1,8 +1,10 @@
 """The seams: the few places in vLLM and vllm-ascend where names of one space meet those of the next.
 
 ``build``: prefixes given to layers. ``lookup``: names asked of the quant description. ``weights``: tensor
-names on their way into load_weights. ``params``: names by which a loader looks parameters up. Each module
-says where its target lives in every release. The finder calls :func:`on_import`.
+names on their way into load_weights. ``params``: names by which a loader looks parameters up. ``config``,
+``describe`` and ``ignore``: what is read of config.json, of the description's file and of the lists of other
+quantization configs. ``layers``: how layers are built. ``tensors``: tensors that need more than a name. Each
+module says where its target lives in every release. The finder calls :func:`on_import`.
 """
 
 from __future__ import annotations
@@ -28,14 +30,21 @@ def on_import(name: str, module: ModuleType) -> None:
 
 
 def _arm(name: str, module: ModuleType) -> None:
-    from ascend_hotfix.seams import build, environment, lookup, models
+    from ascend_hotfix.seams import build, config, describe, environment, layers, lookup, models
 
     if name == "vllm.envs":
         environment.arm(module)
     elif name == "vllm.model_executor.models.utils":
         build.arm(module)
+        layers.arm(module)
     elif name == "vllm.model_executor.model_loader.utils":
         models.arm(module)
+    elif name == "vllm.model_executor.model_loader.weight_utils":
+        describe.arm_reader(module)
+    elif name == "vllm.transformers_utils.config":
+        config.arm(module)
+    elif name == "vllm_ascend.quantization.utils":
+        config.arm_detection(module)
     elif name.startswith(CONFIG_PACKAGES):
         lookup.arm(module)
     elif name.startswith(MODEL_PACKAGES):

@@ -10,7 +10,7 @@ fix knows stays a miss, and upstream does with it what it always did.
 
 from __future__ import annotations
 
-import itertools
+import contextlib
 import sys
 import threading
 from collections.abc import Iterable, Iterator
@@ -19,16 +19,17 @@ from typing import Any
 
 from ascend_hotfix import log, scope
 from ascend_hotfix.ledger import LEDGER
-from ascend_hotfix.names import matches
-from ascend_hotfix.records import Packed, Scheme
+from ascend_hotfix.names import layer_number, matches
+from ascend_hotfix.records import Children, KVCache, Packed, Scheme
 from ascend_hotfix.scope import Scope
-from ascend_hotfix.seams import hooking
+from ascend_hotfix.seams import describe, hooking, ignore
 
 __all__ = ["CLASSES", "Description", "arm", "arm_class", "nearest"]
 
 CLASSES = ("AscendQuantConfig", "AscendModelSlimConfig", "AscendModelSlimConfig310")
 PACKED_TABLES = ("packed_modules_model_mapping", "UPDATED_PACKED_MODULES_MAPPING")
 LEAF = ".weight"
+KV_TYPE, KV_FLAG = "kv_cache_type", "enable_c8_quant"
 ROUNDS = 64
 
 
@@ -105,6 +106,7 @@ def arm(module: ModuleType) -> None:
         hooking.drifted("lookup", f"{module.__name__}.{CLASSES[1]}", "vllm_ascend/quantization/")
     for cls in found:
         arm_class(cls)
+        describe.arm_class(cls)
 
 
 def arm_class(cls: type) -> None:
@@ -121,14 +123,63 @@ def _get_quant_method(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs
         current = scope.current()
         description = _watched(instance)
         _override(description, current)
+        args, kwargs = _named(args, kwargs, description, current)
     except Exception as error:
         log.contained("preparing the quant description", error)
         return wrapped(*args, **kwargs)
     _BUSY.inside = True
     try:
-        return _look_up(wrapped, args, kwargs, _Attempt(instance, description, current))
+        attempt = _Attempt(instance, description, current)
+        result = _look_up(wrapped, args, kwargs, attempt)
+        return result if result is None else _kv_cache(wrapped, args, kwargs, attempt, result)
     finally:
         _BUSY.inside = False
+
+
+def _named(
+    args: tuple[Any, ...], kwargs: dict[str, Any], description: Description, current: Scope
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The call with the name that a layer built without a prefix should have."""
+    if len(args) > 1 and args[1] == "":
+        name = ignore.named(args[0], "", current, description.knows)
+        return (args[0], name, *args[2:]), kwargs
+    if kwargs.get("prefix") == "":
+        layer = args[0] if args else kwargs.get("layer")
+        return args, {**kwargs, "prefix": ignore.named(layer, "", current, description.knows)}
+    return args, kwargs
+
+
+def _kv_cache(wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any], attempt: _Attempt, result: Any) -> Any:
+    """*result*, or what upstream gives an attention layer of a checkpoint without a quantized KV cache."""
+    description = attempt.description
+    prefix = args[1] if len(args) > 1 else kwargs.get("prefix")
+    if "KVCache" not in type(result).__name__ or not isinstance(prefix, str) or not description.has(KV_TYPE):
+        return result
+    for one, record in attempt.scope.records("describe"):
+        if not isinstance(record, KVCache) or not matches(record.pattern, prefix):
+            continue
+        key = f"{prefix.rpartition('.')[0]}.{record.leaf}"
+        if description.has(key) or attempt.resolves(key):
+            continue
+        with _without_kv_type(attempt.config, description):
+            result = wrapped(*args, **kwargs)
+        LEDGER.hit(one.patch, one.fix.id, "describe", f"{prefix}: no {record.leaf}, so its KV cache is not quantized")
+        return result
+    return result
+
+
+@contextlib.contextmanager
+def _without_kv_type(config: Any, description: Description) -> Iterator[None]:
+    """The config as it would be if the description said nothing of the KV cache (0.18 asks the key, later ones a flag)."""
+    kind, flag = description.pop(KV_TYPE), getattr(config, KV_FLAG, None)
+    if flag is not None:
+        setattr(config, KV_FLAG, False)
+    try:
+        yield
+    finally:
+        description[KV_TYPE] = kind
+        if flag is not None:
+            setattr(config, KV_FLAG, flag)
 
 
 def _watched(config: Any) -> Description:
@@ -155,7 +206,7 @@ class _Attempt:
             if not key.endswith(LEAF) or self.description.has(key):
                 continue
             module = key[: -len(LEAF)]
-            for way in (self._rename, self._pack, self._share):
+            for way in (self._rename, self._pack, self._share, self._children):
                 if way(module):
                     break
             else:
@@ -229,6 +280,31 @@ class _Attempt:
                     example = f"{module}: as {beside}"
                     return self._added(one.patch, one.fix.id, "packed", example, [module + LEAF])
         return False
+
+    def _children(self, module: str) -> bool:
+        """The scheme of the modules below *module*, where they have one and the same."""
+        for one, record in self.scope.records("describe"):
+            if not isinstance(record, Children) or not matches(record.pattern, module):
+                continue
+            for name in (module, *(renamer.look(module).new for _, renamer in self.scope.renamers("lookup"))):
+                below = {
+                    self.description[child + LEAF]
+                    for child in self.description.modules()
+                    if child.startswith(f"{name}.") and self.description.has(child + LEAF)
+                }
+                if len(below) == 1:
+                    self.description[module + LEAF] = below.pop()
+                    example = f"{module}: {self.description[module + LEAF]}, as the modules below it"
+                    return self._added(one.patch, one.fix.id, "describe", example, [module + LEAF])
+        return False
+
+    def resolves(self, key: str) -> bool:
+        """Does a rename turn *key*, a name with its leaf, into one that the description has?"""
+        module, _, leaf = key.rpartition(".")
+        return any(
+            renamer.resolve(module, lambda name: self.description.has(f"{name}.{leaf}"))
+            for _, renamer in self.scope.renamers("lookup")
+        )
 
     def _default(self, module: str, failed: bool) -> bool:
         for one, record in self.scope.records("types"):
@@ -322,9 +398,8 @@ def _is_draft_layer(module: str, config: Any) -> bool:
     """Is the layer numbered from num_hidden_layers on, where MTP layers are kept?"""
     holders = (config, *(getattr(config, key, None) for key in scope.NESTED))
     counts = [count for one in holders if isinstance(count := getattr(one, "num_hidden_layers", None), int)]
-    segments = module.split(".")
-    numbers = [int(b) for a, b in itertools.pairwise(segments) if a == "layers" and b.isdigit()]
-    return bool(counts) and any(number >= counts[0] for number in numbers)
+    number = layer_number(module)
+    return bool(counts) and number is not None and number >= counts[0]
 
 
 def nearest(name: str, known: Iterable[str], limit: int = 3) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 from ascend_hotfix import log, scope
 from ascend_hotfix.ledger import LEDGER
 from ascend_hotfix.scope import Scope
-from ascend_hotfix.seams import hooking, lookup, weights
+from ascend_hotfix.seams import describe, hooking, ignore, layers, lookup, weights
 
 __all__ = ["arm", "arm_module"]
 
@@ -33,10 +33,15 @@ def arm(module: ModuleType) -> None:
 
 
 def arm_module(module: ModuleType) -> None:
-    """Arms every model class that *module* defines."""
+    """Arms every model class that *module* defines, and the parts that fixes name."""
+    built = layers.named_classes()
     for value in list(vars(module).values()):
-        if inspect.isclass(value) and value.__module__ == module.__name__ and "load_weights" in value.__dict__:
+        if not inspect.isclass(value) or value.__module__ != module.__name__:
+            continue
+        if "load_weights" in value.__dict__:
             weights.arm_class(value)
+        if value.__name__ in built:
+            layers.arm_class(value)
 
 
 def _initialize_model(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -50,6 +55,7 @@ def _initialize_model(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs
     with scope.pinned(current):
         model = wrapped(*args, **kwargs)
     try:
+        layers.adjust(model, current, args[0].quant_config if args else kwargs["vllm_config"].quant_config)
         weights.remember(model, current)
         weights.arm_class(type(model))
         _leave_fingerprint(*args, **kwargs)
@@ -61,18 +67,24 @@ def _initialize_model(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs
 def _open_scope(vllm_config: Any, *, model_config: Any = None, **_: Any) -> Scope:
     """The scope of the model about to be built; inside a wrapper model, the wrapper's names stay in it."""
     scope.announce()
-    _arm_config(vllm_config.quant_config)
+    layers.rearm()
     inner = scope.of_config(vllm_config, model_config)
     outer = scope.enclosing()
-    if outer is None or not set(outer.types) - set(inner.types):
-        return inner
-    return scope.of_types((*outer.types, *(t for t in inner.types if t not in outer.types)), config=inner.config)
+    if outer is not None and set(outer.types) - set(inner.types):
+        inner = scope.of_types((*outer.types, *(t for t in inner.types if t not in outer.types)), config=inner.config)
+    _arm_config(vllm_config.quant_config, inner)
+    return inner
 
 
-def _arm_config(quant_config: Any) -> None:
-    """A ModelSlim config class that lives where we did not look for it is armed here."""
-    if quant_config is not None and hasattr(quant_config, "quant_description"):
+def _arm_config(quant_config: Any, current: Scope) -> None:
+    """A ModelSlim config class that lives where we did not look for it is armed here, and every other config."""
+    if quant_config is None:
+        return
+    if not hasattr(quant_config, "quant_description"):
+        ignore.arm_config(quant_config, current)
+    else:
         lookup.arm_class(type(quant_config))
+        describe.arm_class(type(quant_config))
         if not hooking.is_wrapped(inspect.getattr_static(type(quant_config), "get_quant_method")):
             name = f"{type(quant_config).__module__}.{type(quant_config).__qualname__}.get_quant_method"
             hooking.drifted("lookup", name, "vllm_ascend/quantization/")

@@ -18,6 +18,7 @@ from ascend_hotfix.ledger import LEDGER
 from ascend_hotfix.names import Renamer, matches
 from ascend_hotfix.scope import Scope
 from ascend_hotfix.seams import hooking, params, watch
+from ascend_hotfix.seams.tensors import Tensors
 
 __all__ = ["Places", "arm_class", "remember"]
 
@@ -124,6 +125,22 @@ class Places:
         mapped = self._mapped(name)
         return name if mapped is None else mapped
 
+    def is_parameter(self, name: str) -> bool:
+        """Is *name*, or what the model's own mapper makes of it, the name of a parameter?"""
+        return name in self.parameters or self._mapped(name) in self.parameters
+
+    def takes_scale(self, module: str, leaf: str) -> bool:
+        """Has the model a parameter for the scale *leaf* of the checkpoint's *module*?"""
+        name = f"{module}.{leaf}"
+        if self.closeness(name) == PARAMETER:
+            return True
+        segments = (self._mapped(name) or name).split(".")
+        if "experts" not in segments:
+            return False
+        # the scales of fused experts have names of their own, such as w13_weight_scale
+        head = ".".join(segments[: segments.index("experts") + 1]) + "."
+        return any(known.startswith(head) and known.endswith(leaf) for known in self.parameters)
+
     def _mapped(self, name: str) -> str | None:
         map_name = getattr(self._mapper, "_map_name", None)
         return map_name(name) if callable(map_name) else name
@@ -162,6 +179,7 @@ class _Load:
         self.model, self.scope = model, current
         self.renamers = list(current.renamers("weights"))
         self.drops = list(current.records("drop"))
+        self.tensors = Tensors(model, current)
         self.seen: set[str] = set()
         self.last = ""
         self.watch = watch.Watch(model)
@@ -182,22 +200,41 @@ class _Load:
         return (self.pass_on(args[0]), *args[1:]) if args else args, kwargs
 
     def pass_on(self, weights: Any) -> Iterator[Any]:
-        """The weights with their names renamed and the dropped ones left out. Tensors are not touched."""
+        """The weights with their names renamed and the dropped ones left out.
+
+        Tensors are touched only where a record of the field ``tensors`` says so.
+        """
         items = weights.items() if isinstance(weights, Mapping) else weights
         for item in items:
-            name, *rest = item
-            self.last = name
-            try:
-                renamed = self._renamed(name)
-            except Exception as error:
-                log.contained(f"renaming the tensor {name!r}", error)
-                renamed = name
-            if renamed is None:
-                continue
-            self.seen.add(renamed)
-            if rest:
-                self._look_at(renamed, rest[0])
-            yield (renamed, *rest)
+            self.last = item[0]
+            for name, *rest in self._transformed(item):
+                yield from self._passed(name, rest)
+        for name, *rest in self.tensors.flush():
+            yield from self._passed(name, rest)
+
+    def _transformed(self, item: Any) -> Iterable[Any]:
+        """What the tensor seam makes of one item of the iterator."""
+        if not self.tensors or len(item) != 2:
+            return (item,)
+        try:
+            return list(self.tensors.feed(item[0], item[1], self.places))
+        except Exception as error:
+            log.contained(f"transforming the tensor {item[0]!r}", error)
+            return (item,)
+
+    def _passed(self, name: str, rest: list[Any]) -> Iterator[Any]:
+        """The item under its new name, or nothing where it is dropped or loaded already."""
+        try:
+            renamed = self._renamed(name)
+        except Exception as error:
+            log.contained(f"renaming the tensor {name!r}", error)
+            renamed = name
+        if renamed is None or (self.tensors and len(rest) == 1 and self.tensors.direct(renamed, rest[0])):
+            return
+        self.seen.add(renamed)
+        if rest:
+            self._look_at(renamed, rest[0])
+        yield (renamed, *rest)
 
     def _look_at(self, name: str, tensor: Any) -> None:
         try:
@@ -228,6 +265,8 @@ class _Load:
 
     def finish(self, loaded: Any) -> Any:
         """Fills what no tensor has filled, and says what was done."""
+        if isinstance(loaded, set):
+            loaded |= self.tensors.loaded
         loaded = self._fill(loaded)
         LEDGER.settle()
         log.info(f"{type(self.model).__name__} loaded: {LEDGER.summary()}")
