@@ -440,7 +440,7 @@ class Unfuse:
             [
                 *_segments("fused", self.fused),
                 *(["parts is empty"] if not self.parts else []),
-                *(line for part in _strings("parts", self.parts) for line in _segments("parts", part)),
+                *(line for part in _strings(self.parts) for line in _segments("parts", part)),
             ],
         )
 
