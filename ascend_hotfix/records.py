@@ -178,7 +178,8 @@ class Config:
             problems.append("changes nothing; give put or remove")
         _check("Config(...)", problems)
         for name in ("put", "where"):
-            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+            if isinstance(getattr(self, name), Mapping):
+                object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
     def __hash__(self) -> int:
         return hash((tuple(self.put.items()), self.remove, tuple(self.where.items())))
