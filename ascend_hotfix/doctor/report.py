@@ -96,6 +96,18 @@ class Report:
         weights = (s for name, s in description.schemes.items() if name.endswith((".weight", ".weight_packed")))
         return dict(Counter("FLOAT" if is_float(s) else s for s in weights).most_common())
 
+    @property
+    def command(self) -> str:
+        """How the checkpoint is served: every quantized one needs ``--quantization ascend``, up to 0.16 in any case."""
+        words = ["vllm", "serve", self.path, "--quantization", "ascend"]
+        if self.checkpoint is not None and self.checkpoint.ranks:
+            words += ["--load-format", "sharded_state"]
+        if self.options.tensor_parallel_size > 1:
+            words += ["--tensor-parallel-size", str(self.options.tensor_parallel_size)]
+        if self.options.expert_parallel:
+            words.append("--enable-expert-parallel")
+        return shlex.join(words)
+
     def remedy(self, finding: Finding) -> str:
         """The remedy with DIR replaced by the checkpoint's path, ready to paste."""
         return re.sub(r"\bDIR\b", lambda _: shlex.quote(self.path), finding.remedy)
@@ -154,6 +166,7 @@ def to_json(report: Report) -> dict[str, Any]:
             for s in report.stages
         ],
         "findings": [_finding_json(report, finding) for finding in worst_first(report.findings)],
+        "command": report.command,
         "summary": {f"{severity.label}s": report.count(severity) for severity in reversed(Severity)},
         "suggested": report.suggested,
         "exit_code": report.exit_code,
@@ -196,6 +209,7 @@ def _head(report: Report) -> list[tuple[str, str]]:
         rows.append(("model", f"{names} ({', '.join(about['architectures']) or 'no architecture'})"))
         rows.append(("weights", f"{_plural(about['tensors'], 'tensor')} in {_plural(about['files'], 'file')}"))
         if about["schemes"]:
+            rows.append(("serve as", report.command))
             rows.append(("schemes", ", ".join(f"{scheme} {count}" for scheme, count in about["schemes"].items())))
     if report.installed:
         rows.append(("installed", ", ".join(f"{name} {version}" for name, version in report.installed.items())))

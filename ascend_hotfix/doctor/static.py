@@ -24,6 +24,7 @@ from ascend_hotfix.doctor.structure import (
     check_heads,
     check_layers,
     check_router_bias,
+    check_shadowed,
     experts_by_layer,
 )
 from ascend_hotfix.doctor.view import View, view
@@ -293,6 +294,7 @@ def check_static(
     experts = experts_by_layer(seen)
     check_experts(seen, experts)
     check_fused(seen)
+    check_shadowed(seen, release)
     check_stored(seen)
     check_attention(seen)
     check_router_bias(seen, experts, fills)

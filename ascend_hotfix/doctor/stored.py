@@ -132,8 +132,8 @@ def _check_entries(view: View, module: str, leaves: Mapping[str, Tensor], weight
         wanted = _expected_scheme(module, leaf, weight_scheme)
         if said is None or said == wanted or (wanted == "FLOAT" and is_float(said)):
             continue
-        # dual-scale MXFP4 and FlatQuant describe the bias by the weight's scheme
-        if leaf == "bias" and said == weight_scheme:
+        # the saver of dual-scale MXFP4 describes the bias by the weight's scheme
+        if leaf == "bias" and said == weight_scheme and said.endswith("_DUALSCALE"):
             continue
         view.found.add("scheme-inconsistent", f"{module}.{leaf}", leaf=leaf, scheme=said, other=wanted)
 

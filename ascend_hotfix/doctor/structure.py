@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ascend_hotfix.doctor.checkpoint import model_types
+from ascend_hotfix.doctor.schemes import is_float
 from ascend_hotfix.doctor.view import TOWERS, View, layer_count
 from ascend_hotfix.names import matches
+from ascend_hotfix.versions import fits
 
 __all__ = [
     "Experts",
@@ -24,6 +26,7 @@ __all__ = [
     "check_heads",
     "check_layers",
     "check_router_bias",
+    "check_shadowed",
     "experts_by_layer",
 ]
 
@@ -232,6 +235,25 @@ def check_fused(view: View) -> None:
                     others = f"layers with {' and '.join(sorted(here))}"
                     view.found.add("module-absent", f"{parent}.{absent}", module=absent, others=others)
                     view.mark_gone([f"{parent}.{absent}.weight"])
+
+
+def check_shadowed(view: View, release: str | None) -> None:
+    """Quantized layers that vllm-ascend 0.16 to 0.29 takes for float because a FLOAT neighbour's name starts alike.
+
+    Its test for float compares names by ``startswith`` without a dot (removed by vllm-ascend#16051). A layer that is
+    part of a fused one is looked up by its full name and not concerned.
+    """
+    if release is None or not fits(release, ">=0.16,<0.30"):
+        return
+    fused = {shard for group in FUSED for shard in group}
+    for parent, children in _children(view).items():
+        schemes = {child: view.schemes.get(f"{parent}.{child}.weight", "FLOAT") for child in children}
+        for child, scheme in schemes.items():
+            if is_float(scheme) or child in fused:
+                continue
+            for other in sorted(children):
+                if other != child and other.startswith(child) and is_float(schemes[other]):
+                    view.found.add("skipped-by-prefix", f"{parent}.{child}", module=child, neighbour=other)
 
 
 # -- layers -----------------------------------------------------------------------------------------------------------

@@ -480,6 +480,12 @@ TEXTS: dict[str, Text] = {
         "serve without --speculative-config, or quantize the draft layers too",
     ),
     # -- releases -------------------------------------------------------------------------------------------------
+    "skipped-by-prefix": Text(
+        FAULT,
+        "{count} quantized layers {module} have a FLOAT neighbour {neighbour}, whose name starts alike",
+        "vllm-ascend 0.16 to 0.29 takes the layer for float: it compares names by their beginning, without the dot",
+        "pip install 'vllm-ascend>=0.30', or take a checkpoint in which both have one scheme",
+    ),
     "model-type-new": Text(
         FAULT,
         "vllm-ascend {installed} does not know {model_type}; {first} is the first release that does",

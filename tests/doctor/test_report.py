@@ -148,6 +148,13 @@ def test_text_has_message_examples_consequence_remedy_and_code(tmp_path: Path) -
     assert text.splitlines()[-1].startswith("1 fault, 0 warnings, 0 notes")
 
 
+def test_command_that_is_checked_for(tmp_path: Path) -> None:
+    """Quantized weights served without the flag are the most common report (vllm-ascend#986, #856, #8476)."""
+    report = report_of(tiny(), tmp_path, tensor_parallel_size=4, expert_parallel=True)
+    command = f"vllm serve {tmp_path} --quantization ascend --tensor-parallel-size 4 --enable-expert-parallel"
+    assert to_json(report)["command"] == command and command in to_text(report, 300)
+
+
 def test_overview_table_lists_findings_worst_first(tmp_path: Path) -> None:
     spec = genuine("minimax_m2-w8a8")
     spec.drop(next(n for n in spec.main if n.endswith("q_proj.weight_scale")))

@@ -37,6 +37,17 @@ def description(spec: Spec) -> dict[str, Any]:
 # What is truly wrong in genuine checkpoints, found by loading them with the real packages.
 TRULY_WRONG = {"glm4_moe-w8a8": {"router-bias-absent"}}
 
+# Releases that have no model class or config for the model: loading stopped there with the real packages.
+NO_MODEL_CLASS = {
+    "deepseek_v4": ("0.11.0", "0.13.0", "0.18.0"),
+    "glm_5": ("0.11.0", "0.13.0"),
+    "glm_5_1": ("0.11.0", "0.13.0"),
+    "minimax_m2": ("0.11.0",),
+    "qwen3_5": ("0.11.0", "0.13.0"),
+    "qwen3_5_moe": ("0.11.0", "0.13.0"),
+    "qwen3_6_27b": ("0.11.0", "0.13.0"),
+}
+
 
 @pytest.mark.parametrize("name", genuine_names())
 def test_genuine_checkpoint_gives_no_false_alarm(name: str, tmp_path: Path) -> None:
@@ -501,3 +512,22 @@ def test_router_bias_that_a_selected_patch_fills_is_a_warning(tmp_path: Path) ->
     found = serious(diagnose(genuine("glm4_moe-w8a8"), tmp_path, fills=fills))
     assert set(found) == {"router-bias-filled"}
     assert "glm4_moe.router-bias fills it with 0.0" in found["router-bias-filled"].message
+
+
+@pytest.mark.parametrize(
+    ("release", "found"), [("0.13.0", False), ("0.18.0", True), ("0.30.0rc2", False), (None, False)]
+)
+def test_layer_taken_for_float_because_of_a_longer_neighbour(release: str | None, found: bool, tmp_path: Path) -> None:
+    """is_layer_skipped_ascend compares by startswith without a dot from 0.16 on (removed by vllm-ascend#16051)."""
+    spec = tiny()
+    spec.add(f"{ATTENTION}.o_proj_gate.weight", "BF16", [4, 64], "FLOAT")
+    findings = serious(diagnose(spec, tmp_path, release=release))
+    assert ("skipped-by-prefix" in findings) is found
+
+
+@pytest.mark.parametrize("release", ["0.11.0", "0.13.0", "0.18.0", "0.23.0", "0.30.0rc2"])
+@pytest.mark.parametrize("name", genuine_names())
+def test_no_release_makes_a_false_alarm(name: str, release: str, tmp_path: Path) -> None:
+    found = set(serious(diagnose(genuine(name), tmp_path, release=release)))
+    assert found - {"model-type-new"} == TRULY_WRONG.get(name, set())
+    assert ("model-type-new" in found) is (release in NO_MODEL_CLASS.get(name.split("-")[0], ()))
