@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Container, Iterator
+from math import prod
 from typing import Any
 
 from ascend_hotfix.names import matches
@@ -130,8 +131,12 @@ def _short(dtype: Any) -> str:
 
 
 def _is_cut(tensor: tuple[int, ...], parameter: tuple[int, ...], ranks: int) -> bool:
-    """Is a dimension of the tensor larger than what all ranks together hold of it?"""
-    return len(tensor) == len(parameter) and any(t > p * ranks for t, p in zip(tensor, parameter, strict=True))
+    """Is a dimension of the tensor larger than what all ranks together hold of it?
+
+    A tensor that the loader transposes (gpt-oss in bf16, Qwen3-VL-MoE) has larger dimensions and as many values.
+    """
+    larger = any(t > p * ranks for t, p in zip(tensor, parameter))
+    return len(tensor) == len(parameter) and larger and prod(tensor) > prod(parameter) * ranks
 
 
 def _tensor_parallel_size() -> int:
