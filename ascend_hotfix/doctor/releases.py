@@ -11,9 +11,7 @@ from ascend_hotfix.doctor.checkpoint import Checkpoint, model_types
 from ascend_hotfix.doctor.findings import Collector
 from ascend_hotfix.versions import fits
 
-__all__ = ["LISTED", "NEEDS_CODE", "OLDEST", "check_release"]
-
-OLDEST = "0.11.0"
+__all__ = ["LISTED", "NEEDS_CODE", "check_release"]
 
 LISTED = {
     "bailing_hybrid": "0.19.1rc1",
@@ -30,7 +28,6 @@ LISTED = {
     "glm_moe_dsa": "0.15.0rc1",
     "kimi_k2": "0.11.0",
     "kimi_k25": "0.15.0rc1",
-    "kimi_k3": "0.26.0",
     "longcat_flash": "0.13.0rc2",
     "minimax_m2": "0.13.0rc2",
     "minimax_m3": "0.24.0rc1",
@@ -48,17 +45,7 @@ LISTED = {
     "step3p5": "0.23.0rc1",
 }
 NEEDS_CODE = frozenset(
-    {
-        "deepseek_v4",
-        "gemma4",
-        "glm_moe_dsa",
-        "kimi_k25",
-        "kimi_k3",
-        "minimax_m2",
-        "minimax_m3",
-        "minimax_m3_vl",
-        "qwen3_5",
-    }
+    {"deepseek_v4", "gemma4", "glm_moe_dsa", "kimi_k25", "minimax_m2", "minimax_m3", "minimax_m3_vl", "qwen3_5"}
     | {"qwen3_5_moe", "step3p5"}
 )
 
@@ -66,9 +53,6 @@ NEEDS_CODE = frozenset(
 def check_release(checkpoint: Checkpoint, found: Collector, release: str | None) -> None:
     """Report a model_type that *release* of vllm-ascend does not list, and the first that does."""
     model_type = next((t for t in model_types(checkpoint.config) if t in LISTED), None)
-    if release is not None and not fits(release, f">={OLDEST}"):
-        found.add("release-too-old", installed=release, oldest=OLDEST)
-        return
     if release is None or model_type is None or fits(release, f">={LISTED[model_type]}"):
         return
     code = "model-type-new" if model_type in NEEDS_CODE else "model-type-unlisted"

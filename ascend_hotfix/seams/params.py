@@ -2,13 +2,16 @@
 
 vLLM moved the parameters of fused experts below ``routed_experts`` (PR #41184 and #45054, between 0.23 and
 0.24); a loader that still asks ``experts.w13_weight`` finds nothing. While ``load_weights`` runs, the model
-lists its parameters under the old name as well; what load_weights reports is mapped back.
+lists its parameters under the old name as well; what load_weights reports is mapped back. Some loaders compare
+the names they wrote with all names they were given (``step3p5_mtp``, Inkling's MTP): when the weights are used
+up, each parameter keeps only the name under which it was asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from types import TracebackType
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from types import FrameType, TracebackType
 from typing import Any
 
 from ascend_hotfix.catalog import Selection
@@ -18,8 +21,8 @@ from ascend_hotfix.scope import Scope
 __all__ = ["Aliases"]
 
 
-class _AlsoKnownAs(str):
-    """An alias as a dict key: it notices when it is the key that a lookup meant.
+class _Name(str):
+    """A parameter's name as a dict key: it notices when it is the key that a lookup meant.
 
     A plain string says nothing when ``params_dict[name]`` finds it. Equal strings have equal hashes, so a
     dict compares with us exactly when somebody asks for our name.
@@ -27,6 +30,11 @@ class _AlsoKnownAs(str):
 
     __slots__ = ("asked",)
     asked: bool
+
+    def __new__(cls, text: str) -> _Name:
+        name = super().__new__(cls, text)
+        name.asked = False
+        return name
 
     def __eq__(self, other: object) -> bool:
         same = str.__eq__(self, other)
@@ -43,7 +51,7 @@ class Aliases:
     def __init__(self, model: Any, current: Scope) -> None:
         self._model = model
         self._rules = list(current.renamers("params"))
-        self._aliases: dict[str, tuple[_AlsoKnownAs, str, Selection]] = {}
+        self._aliases: dict[str, tuple[_Name, _Name, Selection]] = {}
 
     def __enter__(self) -> Aliases:
         if self._rules:
@@ -58,9 +66,12 @@ class Aliases:
         self._model.__dict__.pop("named_parameters", None)
         for alias, name, one in self._aliases.values():
             if alias.asked:
-                LEDGER.hit(one.patch, one.fix.id, "params", f"{alias!s} -> {name}")
+                LEDGER.hit(one.patch, one.fix.id, "params", f"{alias!s} -> {name!s}")
 
-    def _collect(self) -> dict[str, tuple[_AlsoKnownAs, str, Selection]]:
+    def __bool__(self) -> bool:
+        return bool(self._aliases)
+
+    def _collect(self) -> dict[str, tuple[_Name, _Name, Selection]]:
         """Every other name that the rules give and that no parameter has."""
         names = [name for name, _ in self._model.named_parameters()]
         taken, found = set(names), {}
@@ -68,24 +79,54 @@ class Aliases:
             for name in names:
                 for candidate in renamer.candidates(name):
                     if candidate.new not in taken:
-                        alias = _AlsoKnownAs(candidate.new)
-                        alias.asked = False
                         taken.add(candidate.new)
-                        found[candidate.new] = (alias, name, one)
+                        found[candidate.new] = (_Name(candidate.new), _Name(name), one)
         return found
 
     def _named_parameters(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Iterator[Any]:
         """As torch.nn.Module.named_parameters, the aliases after the parameters."""
-        own = type(self._model).named_parameters
-        parameters = dict(own(self._model, prefix, recurse, remove_duplicate))
-        yield from parameters.items()
-        head = prefix + "." if prefix else ""
-        for alias, name, _ in self._aliases.values():
-            if head + name in parameters and not prefix:
+        parameters = dict(type(self._model).named_parameters(self._model, prefix, recurse, remove_duplicate))
+        if prefix:
+            yield from parameters.items()
+            return
+        held = {str(name): (alias, name) for alias, name, _ in self._aliases.values()}
+        for name, parameter in parameters.items():
+            yield held[name][1] if name in held else name, parameter
+        for name, (alias, _) in held.items():
+            if name in parameters:
                 yield alias, parameters[name]
+
+    def until_used_up(self, weights: Iterable[Any]) -> Iterator[Any]:
+        """*weights*; after the last one each parameter has one name again in the dicts of the waiting loader."""
+        yield from weights
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and not (frame.f_code is Aliases.guard.__code__ and frame.f_locals.get("self") is self):
+            for value in list(frame.f_locals.values()):
+                if type(value) is dict:
+                    self._settle(value)
+            frame = frame.f_back
+
+    def guard(self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Calls ``load_weights`` with its weights watched; the walk of :meth:`until_used_up` ends here."""
+        if self._aliases and "weights" in kwargs:
+            kwargs = {**kwargs, "weights": self.until_used_up(_pairs(kwargs["weights"]))}
+        elif self._aliases and args:
+            args = (self.until_used_up(_pairs(args[0])), *args[1:])
+        return call(*args, **kwargs)
+
+    def _settle(self, parameters: dict[Any, Any]) -> None:
+        """Takes from *parameters* the name under which nobody asked."""
+        if not any(type(key) is _Name for key in parameters):
+            return
+        for alias, name, _ in self._aliases.values():
+            parameters.pop(name if alias.asked and not name.asked else alias, None)
 
     def map_back(self, loaded: Any) -> Any:
         """What load_weights reports, in the names that the parameters have."""
         if not self._aliases or not isinstance(loaded, set):
             return loaded
-        return {self._aliases[name][1] if name in self._aliases else name for name in loaded}
+        return {str(self._aliases[name][1]) if name in self._aliases else str(name) for name in loaded}
+
+
+def _pairs(weights: Any) -> Iterable[Any]:
+    return weights.items() if isinstance(weights, Mapping) else weights

@@ -28,6 +28,7 @@ EXPERT_SHARDS = {"gate_proj": "w13", "up_proj": "w13", "w1": "w13", "w3": "w13",
 
 class _Stack(threading.local):
     depth = 0
+    scope: Scope | None = None
 
 
 _STACK = _Stack()
@@ -59,16 +60,18 @@ def _load_weights(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: di
     except Exception as error:
         log.contained(f"preparing to load {type(instance).__name__}", error)
         return wrapped(*args, **kwargs)
+    outer, _STACK.scope = _STACK.scope, current
     _STACK.depth += 1
     try:
         with aliases:
-            loaded = wrapped(*args, **kwargs)
+            loaded = aliases.guard(wrapped, args, kwargs)
     except Exception as error:
         if load is not None and not isinstance(error, log.StrictError):
             hooking.add_hint(error, load.hint(error))
         raise
     finally:
         _STACK.depth -= 1
+        _STACK.scope = outer
     try:
         loaded = aliases.map_back(loaded)
         return load.finish(loaded) if load is not None else loaded
@@ -81,8 +84,8 @@ def _scope_of(model: Any) -> Scope:
     held = _SCOPES.get(model)
     if held is None:
         held = scope.of_model(model)
-        if not held.types:
-            held = scope.current()
+        if not held.types:  # an inner model without a config is part of the one around it
+            held = _STACK.scope or scope.current()
         _SCOPES[model] = held
     return held
 
