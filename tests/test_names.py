@@ -170,6 +170,13 @@ def test_of_the_rules_that_hold_on_to_the_start_only_the_first_that_fits_moves_a
     assert (renamer.rename("a.b.y"), renamer.hits) == ("c.b.z", [1, 0, 0, 1])
 
 
+def test_rules_that_hold_on_to_the_start_are_not_chained():
+    """The second pass would follow the chain, so the name stays; each step alone is a candidate."""
+    renamer = Renamer((Prefix("a", "b"), Prefix("b", "c")))
+    assert renamer.rename("a.y") == "a.y"
+    assert [candidate.new for candidate in renamer.candidates("a.y")] == ["b.y"]
+
+
 # Hits
 
 
@@ -232,6 +239,14 @@ def test_candidates_start_with_all_rules_together(rules, name):
 @given(RULES, NAME)
 def test_no_candidate_is_the_name_itself(rules, name):
     assert all(candidate.new != name for candidate in Renamer(rules).candidates(name))
+
+
+@given(RULES, NAME)
+def test_a_candidate_of_one_rule_is_not_moved_by_it_again(rules, name):
+    for candidate in Renamer(rules).candidates(name):
+        if len(candidate.rules) == 1:
+            [index] = candidate.rules
+            assert rules[index].apply(candidate.new) == candidate.new
 
 
 # Each kind, by example
