@@ -20,6 +20,7 @@ from typing import Any, TextIO
 from ascend_hotfix import __version__
 from ascend_hotfix.doctor.checkpoint import Checkpoint, model_types
 from ascend_hotfix.doctor.findings import Finding, Severity, worst_first
+from ascend_hotfix.doctor.releases import listed_from
 from ascend_hotfix.doctor.schemes import is_float
 
 __all__ = [
@@ -139,6 +140,7 @@ def _checkpoint_json(report: Report) -> dict[str, Any] | None:
     architectures = checkpoint.config.get("architectures")
     return {
         "model_types": list(model_types(checkpoint.config)),
+        "listed_from": listed_from(model_types(checkpoint.config)),
         "architectures": [str(a) for a in architectures] if isinstance(architectures, list) else [],
         "tensors": len(checkpoint.tensors),
         "files": len({tensor.file for tensor in checkpoint.tensors.values()}),
@@ -208,8 +210,11 @@ def _head(report: Report) -> list[tuple[str, str]]:
         names = ", ".join(about["model_types"][:2]) or "no model_type"
         rows.append(("model", f"{names} ({', '.join(about['architectures']) or 'no architecture'})"))
         rows.append(("weights", f"{_plural(about['tensors'], 'tensor')} in {_plural(about['files'], 'file')}"))
-        if about["schemes"]:
+        if about["schemes"] or (report.checkpoint is not None and report.checkpoint.ranks):
             rows.append(("serve as", report.command))
+        if about["listed_from"]:
+            rows.append(("known", f"to vllm-ascend from {about['listed_from']}"))
+        if about["schemes"]:
             rows.append(("schemes", ", ".join(f"{scheme} {count}" for scheme, count in about["schemes"].items())))
     if report.installed:
         rows.append(("installed", ", ".join(f"{name} {version}" for name, version in report.installed.items())))

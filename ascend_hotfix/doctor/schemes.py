@@ -48,11 +48,14 @@ class Companion:
 
     ``channel`` (out,) or (out, 1); ``column`` (out, 1) or, with groups, (out, in / group); ``scalar`` one element;
     ``block`` (out, ceil(in / 32)); ``group`` (out, in / group); ``bias`` (out, 1) or (out, 16); ``any`` not checked.
+
+    ``read``: does vllm-ascend compute with it? It makes a parameter of some that it never reads.
     """
 
     dtypes: frozenset[str]
     shape: str
     required: bool = True
+    read: bool = True
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,8 @@ COLUMN = Companion(FLOATS, "column")
 OPTIONAL_COLUMN = Companion(FLOATS, "column", required=False)
 BLOCK = Companion(MX_SCALE, "block")
 PER_CHANNEL = {"weight_scale": COLUMN, "weight_offset": COLUMN}
+# the offset is zero and left out of the computation where the activation is quantized per token
+PER_TOKEN = {"weight_scale": COLUMN, "weight_offset": Companion(FLOATS, "column", read=False)}
 STATIC = {
     # int64 where the model's own dtype is float16: the bits of the float32, widened
     "deq_scale": Companion(frozenset({"F32", "I64"}), "channel"),
@@ -91,13 +96,13 @@ INT4_SECOND = {
 
 SCHEMES: dict[str, Scheme] = {
     "W8A8": Scheme(INT8, {**STATIC, **V0}),
-    "W8A8_MIX": Scheme(INT8, {**STATIC, **PER_CHANNEL}),
-    "W8A8_DYNAMIC": Scheme(INT8, PER_CHANNEL),
+    "W8A8_MIX": Scheme(INT8, {**STATIC, **PER_TOKEN}),
+    "W8A8_DYNAMIC": Scheme(INT8, PER_TOKEN),
     "W8A16": Scheme(INT8, PER_CHANNEL),
     "W8A8S": Scheme(INT8, {**STATIC, **V0}),
     # two int4 in one int8: row 2i in the low nibble of stored row i; older files store one row each
     "W4A8_DYNAMIC": Scheme(
-        INT8, {**PER_CHANNEL, "scale_bias": Companion(FLOATS, "bias", required=False), **INT4_SECOND}, rows=2
+        INT8, {**PER_TOKEN, "scale_bias": Companion(FLOATS, "bias", required=False), **INT4_SECOND}, rows=2
     ),
     "W4A4_DYNAMIC": Scheme(INT8, PER_CHANNEL),
     "W8A8_MXFP8": Scheme(FP8, {"weight_scale": BLOCK}),
@@ -107,8 +112,8 @@ SCHEMES: dict[str, Scheme] = {
     "W4A4_MXFP4_DUALSCALE": Scheme(
         UINT8, {"weight_scale": BLOCK, "weight_dual_scale": Companion(FLOATS, "any")}, columns=2
     ),
-    "WFP8AFP8_DYNAMIC": Scheme(FP8, PER_CHANNEL),
-    "W8A8FP8_DYNAMIC": Scheme(FP8, PER_CHANNEL),
+    "WFP8AFP8_DYNAMIC": Scheme(FP8, PER_TOKEN),
+    "W8A8FP8_DYNAMIC": Scheme(FP8, PER_TOKEN),
     # stored in ways that the header does not tell (sparse, compressed, packed by choice): not checked further
     "W4A16": Scheme(INT8 | {"I32"}, checked=False),
     "W8A8SC": Scheme(INT8, checked=False),

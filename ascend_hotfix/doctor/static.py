@@ -13,7 +13,7 @@ from typing import Any
 
 from ascend_hotfix.doctor.checkpoint import DESCRIPTION_FILE, Checkpoint
 from ascend_hotfix.doctor.findings import Collector, Finding
-from ascend_hotfix.doctor.releases import check_release
+from ascend_hotfix.doctor.releases import check_release, check_schemes
 from ascend_hotfix.doctor.schemes import SCHEMES, SIDE_SCHEMES, is_float, is_scheme
 from ascend_hotfix.doctor.stored import check_attention, check_stored
 from ascend_hotfix.doctor.structure import (
@@ -290,6 +290,7 @@ def check_static(
     _check_renames(seen, place)
     _check_described(seen, place)
     _check_names_of_schemes(seen, place)
+    check_schemes(seen, release)
     check_layers(seen)
     experts = experts_by_layer(seen)
     check_experts(seen, experts)

@@ -23,6 +23,7 @@ __all__ = ["check_attention", "check_stored"]
 
 WEIGHTS = ("weight", "weight_packed")
 ROW_PARALLEL = frozenset({"down_proj", "o_proj", "w2"})
+COLUMN_PARALLEL = frozenset({"gate_proj", "up_proj", "q_proj", "k_proj", "v_proj", "w1", "w3"})
 CACHE = ("kv_cache_scale", "kv_cache_offset")
 FA_PARTS = ("fa_q", "fa_k", "fa_v")
 
@@ -50,8 +51,11 @@ def _shape_problem(rule: str, shape: tuple[int, ...], out: int, into: int, modul
         blocks = -(-into // MX_BLOCK)
         return None if shape == (out, blocks) else f"{list(shape)}, expected [{out}, {blocks}]"
     if rule == "bias":
-        # one column per slice of 16 where the input is split over ranks
-        columns = 16 if module.rpartition(".")[2] in ROW_PARALLEL else 1
+        # one column per slice of 16 where the input is split over ranks; msModelSlim goes by these names
+        layer = module.rpartition(".")[2]
+        if layer not in ROW_PARALLEL | COLUMN_PARALLEL:
+            return None
+        columns = 16 if layer in ROW_PARALLEL else 1
         return None if shape == (out, columns) else f"{list(shape)}, expected [{out}, {columns}]"
     grouped = len(shape) == 2 and shape[0] == out and shape[1] > 0 and into % shape[1] == 0
     return None if grouped else f"{list(shape)}, expected [{out}, 1] or [{out}, {into} / group size]"
@@ -99,7 +103,8 @@ def _check_quantized(
         if leaf in leaves:
             _check_companion(view, module, leaf, leaves[leaf], name, rule, size)
         elif (rule.required or (leaf == "scale_bias" and packed > 1)) and view.may_miss(f"{module}.{leaf}"):
-            found.add("companion-absent", module, scheme=name, leaf=leaf)
+            code = "companion-absent" if rule.read else "companion-unread"
+            found.add(code, module, scheme=name, leaf=leaf)
     for leaf in leaves:
         if leaf in COMPANIONS and leaf not in scheme.companions:
             found.add("companion-unexpected", module, scheme=name, leaf=leaf)

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ascend_hotfix.doctor.checkpoint import model_types
-from ascend_hotfix.doctor.schemes import is_float
+from ascend_hotfix.doctor.findings import pattern
+from ascend_hotfix.doctor.schemes import is_float, scheme_of
 from ascend_hotfix.doctor.view import TOWERS, View, layer_count
 from ascend_hotfix.names import matches
 from ascend_hotfix.versions import fits
@@ -59,8 +60,8 @@ ROUTER_BIAS = ("gate.e_score_correction_bias", "e_score_correction_bias", "route
 BIASED_ROUTERS = frozenset({"glm4_moe", "glm4_moe_lite", "glm4v_moe", "glm4v_moe_text"})
 DRAFT_COUNTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
 LISTS = frozenset({"layers", "blocks", "mtp", "mlps"})
-HEADS = frozenset({"lm_head", "head", "output", "output_layer", "embed_out"})
-EMBEDDINGS = frozenset({"embed_tokens", "embed", "tok_emb", "wte", "word_embeddings", "tok_embeddings", "embedding"})
+# What comes before "layers" in the language model's names; other stacks have other numbers of layers.
+LANGUAGE = frozenset({"model", "language_model", "decoder", "transformer", "llm"})
 MOST_SHOWN = 4
 
 
@@ -126,7 +127,9 @@ def _expected_experts(view: View) -> int | None:
 
 
 def _check_expert_numbers(view: View, container: str, experts: Experts, expected: int | None) -> None:
-    wanted = set(range(expected if expected is not None else max(experts.numbers) + 1))
+    if expected is None or not TOWERS.isdisjoint(container.split(".")):
+        expected = max(experts.numbers) + 1
+    wanted = set(range(expected))
     missing = [n for n in sorted(wanted - experts.numbers) if view.may_miss(f"{container}.{n}")]
     for number in missing:
         view.found.add("expert-absent", f"{container}.{number}", where=_spans(missing))
@@ -140,7 +143,11 @@ def _check_expert_parts(view: View, container: str, experts: Experts) -> None:
     """Every expert of a layer has the same parts, stored alike."""
     tensors = view.checkpoint.tensors
     for part, kinds in experts.parts.items():
-        if sum(kinds.values()) < len(experts.numbers):
+        leaf = part.rpartition(".")[2]
+        unread = any(
+            (s := scheme_of(name)) and leaf in s.companions and not s.companions[leaf].read for name in experts.schemes
+        )
+        if sum(kinds.values()) < len(experts.numbers) and not unread:
             for number in sorted(experts.numbers):
                 name = f"{container}.{number}.{part}"
                 if name not in tensors and view.may_miss(name):
@@ -215,6 +222,7 @@ def _children(view: View) -> dict[str, set[str]]:
 
 def check_fused(view: View) -> None:
     """Shards of one fused layer have one scheme, and none of them is missing."""
+    patterns = {pattern(module) for module in view.modules}
     shared_kv = not SHARED_KV.isdisjoint(model_types(view.checkpoint.config))
     for parent, children in _children(view).items():
         for group in FUSED:
@@ -225,13 +233,12 @@ def check_fused(view: View) -> None:
                 view.found.add("shards-mixed", f"{parent}.{group[0]}", mix=mix, group=", ".join(group))
         for group in TOGETHER:
             here = children.intersection(group)
-            if not here or (shared_kv and "v_proj" in group):
-                continue
-            # a vision or audio tower names the rest otherwise (down_proj without gate_proj is a plain MLP)
-            if len(here) == 1 and here <= {"down_proj", "up_proj", "o_proj", "w1", "w2", "q_proj", "gate_proj"}:
+            # one alone may mean something else: q_proj of MLA without a query rank, down_proj of another kind of MLP
+            if len(here) < 2 or (shared_kv and "v_proj" in group):
                 continue
             for absent in sorted(set(group) - here):
-                if view.may_miss(f"{parent}.{absent}"):
+                # an MLP without a gate is a kind of its own; only where other layers have one was it lost
+                if pattern(f"{parent}.{absent}") in patterns and view.may_miss(f"{parent}.{absent}"):
                     others = f"layers with {' and '.join(sorted(here))}"
                     view.found.add("module-absent", f"{parent}.{absent}", module=absent, others=others)
                     view.mark_gone([f"{parent}.{absent}.weight"])
@@ -272,7 +279,7 @@ def _stacks(view: View) -> dict[str, set[int]]:
 
 def _is_language(stack: str) -> bool:
     segments = stack.split(".")
-    return segments[-1] == "layers" and segments.count("layers") == 1 and TOWERS.isdisjoint(segments)
+    return segments[-1] == "layers" and TOWERS.isdisjoint(segments) and (len(segments) == 1 or segments[-2] in LANGUAGE)
 
 
 def check_layers(view: View) -> None:
@@ -322,11 +329,17 @@ def _check_odd_layers(view: View) -> None:
 def check_heads(view: View) -> None:
     """The embedding is there, and the head too where config.json says that they are not tied."""
     tied = [config.get("tie_word_embeddings") for config in (view.checkpoint.config, view.text_config)]
-    names = {module.rpartition(".")[2] for module in view.modules if TOWERS.isdisjoint(module.split("."))}
-    if not view.blind and EMBEDDINGS.isdisjoint(names) and view.may_miss("model.embed_tokens"):
+    outer = (module for module in view.modules if ".layers." not in f".{module}")
+    names = {module.rpartition(".")[2] for module in outer if TOWERS.isdisjoint(module.split("."))}
+    if (
+        not view.blind
+        and not any("emb" in name or name == "wte" for name in names)
+        and view.may_miss("model.embed_tokens")
+    ):
         view.found.add("module-absent", "embed_tokens.weight", module="embed_tokens", others="every language model")
     # an explicit false everywhere: what a missing key means depends on the model
-    if False in tied and True not in tied and HEADS.isdisjoint(names) and view.may_miss("lm_head"):
+    headless = not any("head" in name or "out" in name for name in names)
+    if False in tied and True not in tied and headless and view.may_miss("lm_head"):
         view.found.add("module-absent", "lm_head.weight", module="lm_head", others="a model without tied embeddings")
 
 

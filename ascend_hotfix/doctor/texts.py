@@ -71,7 +71,7 @@ TEXTS: dict[str, Text] = {
         FAULT,
         "{place} is a Git LFS pointer of {found} bytes, not the file itself",
         "vllm serve stops while reading the safetensors header",
-        "run: git lfs pull",
+        "git -C DIR lfs pull",
     ),
     "file-truncated": Text(
         FAULT,
@@ -217,7 +217,7 @@ TEXTS: dict[str, Text] = {
         FAULT,
         "the description is called {place}; vllm-ascend opens only quant_model_description.json",
         "vllm serve --quantization ascend stops: ModelSlim quantization config not found",
-        "ln -s {place} quant_model_description.json   (in the model folder)",
+        "ln -s {place} DIR/quant_model_description.json",
     ),
     "description-in-config": Text(
         NOTE,
@@ -358,6 +358,12 @@ TEXTS: dict[str, Text] = {
         "no error: the parameter stays as allocated, the answers are wrong",
         REQUANTIZE,
     ),
+    "companion-unread": Text(
+        WARNING,
+        "{count} layers of scheme {scheme} lack {leaf}",
+        "nothing in vllm-ascend 0.11 to 0.30, which does not compute with it; msModelSlim writes it all the same",
+        "make sure that the checkpoint is complete",
+    ),
     "companion-unexpected": Text(
         WARNING,
         "{count} layers of scheme {scheme} have {leaf}, which that scheme does not use",
@@ -485,6 +491,18 @@ TEXTS: dict[str, Text] = {
         "{count} quantized layers {module} have a FLOAT neighbour {neighbour}, whose name starts alike",
         "vllm-ascend 0.16 to 0.29 takes the layer for float: it compares names by their beginning, without the dot",
         "pip install 'vllm-ascend>=0.30', or take a checkpoint in which both have one scheme",
+    ),
+    "release-too-old": Text(
+        FAULT,
+        "vllm-ascend {installed} is older than {oldest}, the first release with quantization tables for ModelSlim",
+        "vllm serve stops with a KeyError for the first scale: no quantizer is active, or the layer's name is unknown",
+        "pip install 'vllm-ascend>={oldest}' with the vLLM release it names",
+    ),
+    "scheme-not-in-release": Text(
+        FAULT,
+        "vllm-ascend {installed} has no {scheme} for {kind}; {count} weights are stored so ({where})",
+        "vllm serve stops with NotImplementedError: the scheme is not supported for this kind of layer",
+        "install a release of vllm-ascend that has it, or quantize again with a scheme that {installed} has",
     ),
     "model-type-new": Text(
         FAULT,

@@ -14,7 +14,7 @@ from ascend_hotfix.doctor.findings import Collector
 
 __all__ = ["TOWERS", "View", "is_draft", "layer_count", "view"]
 
-TOWERS = frozenset({"visual", "vision", "vision_model", "vision_tower", "audio_tower", "talker", "encoder"})
+TOWERS = frozenset({"visual", "vision", "vision_model", "vision_tower", "audio_tower", "talker", "code2wav", "encoder"})
 """Segments of names that are not the language model's."""
 
 LOST = frozenset({"file-unreadable", "header-corrupt", "lfs-pointer", "shard-file-absent", "file-truncated"})

@@ -10,7 +10,9 @@ import json
 import random
 import re
 import struct
+import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,13 @@ def serious(root: Path) -> set[tuple[str, int, str]]:
 
 def key(finding: Finding) -> tuple[str, int, str]:
     return finding.code, finding.count, finding.message
+
+
+@cache
+def untouched(name: str) -> set[tuple[str, int, str]]:
+    """What is found in the checkpoint as it is."""
+    with tempfile.TemporaryDirectory() as folder:
+        return serious(genuine(name).write(Path(folder)))
 
 
 def described(spec: Spec) -> list[str]:
@@ -284,7 +293,7 @@ SPEC_FAULTS: list[Fault] = [
 @pytest.mark.parametrize("seeds", SEEDS, ids=str)
 def test_fault_in_what_the_files_say_is_found(seeds: range, fault: Fault, name: str, tmp_path: Path) -> None:
     right = genuine(name)
-    before = serious(right.write(tmp_path / "right"))
+    before = untouched(name)
     made = 0
     for number in seeds:
         spec = right.copy()
@@ -330,7 +339,7 @@ def test_damage_to_a_weight_file_is_found(
 ) -> None:
     spec = genuine(name)
     root = spec.write(tmp_path)
-    before = serious(root)
+    before = untouched(name)
     for number in seeds:
         rng = random.Random(f"{damage.__name__} {name} {number}")
         file = root / rng.choice(sorted(spec.files))
@@ -344,7 +353,7 @@ def test_damage_to_a_weight_file_is_found(
 def test_missing_file_is_found(name: str, tmp_path: Path) -> None:
     spec = genuine(name)
     root = spec.write(tmp_path)
-    before = serious(root)
+    before = untouched(name)
     for file in ["config.json", DESCRIPTION, *spec.files]:
         kept = (root / file).read_bytes()
         (root / file).unlink()
