@@ -1,4 +1,4 @@
-"""Where the simulation keeps what it builds: one directory per user, every entry written atomically."""
+"""Where the simulation keeps what it builds: one directory per user, each entry complete or rebuilt."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import contextlib
 import fcntl
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-__all__ = ["cache_dir", "entry", "locked"]
+__all__ = ["cache_dir", "entry"]
+
+_COMPLETE = ".complete"
 
 
 def cache_dir() -> Path:
@@ -20,7 +21,7 @@ def cache_dir() -> Path:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
+def _locked(path: Path) -> Iterator[None]:
     """Hold an exclusive lock for ``path`` among all processes of the machine."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(f"{path}.lock", "w") as handle:
@@ -29,18 +30,23 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def entry(name: str, fill: Callable[[Path], None]) -> Path:
-    """The cached directory ``name``; when it does not exist yet, ``fill`` writes it in a temporary place and it is
-    renamed.
+    """The cached directory ``name``, written by ``fill`` when it is not there.
+
+    It is written in place, because a virtual environment cannot be moved, and marked when complete; one without the
+    mark is what an interrupted run left, and is written anew. Whatever ``fill`` raises is passed on and nothing is
+    kept.
     """
     target = cache_dir() / name
-    if target.is_dir():
+    if (target / _COMPLETE).is_file():
         return target
-    with locked(target):
-        if not target.is_dir():
-            work = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=target.parent))
+    with _locked(target):
+        if not (target / _COMPLETE).is_file():
+            shutil.rmtree(target, ignore_errors=True)
+            target.mkdir()
             try:
-                fill(work)
-                work.rename(target)
-            finally:
-                shutil.rmtree(work, ignore_errors=True)
+                fill(target)
+            except BaseException:
+                shutil.rmtree(target, ignore_errors=True)
+                raise
+            (target / _COMPLETE).touch()
     return target

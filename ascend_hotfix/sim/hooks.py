@@ -117,6 +117,11 @@ def _fill_missing(module: ModuleType) -> None:
     module.__getattr__ = __getattr__  # type: ignore[method-assign]
 
 
+def _fill_torchair(module: ModuleType) -> None:
+    _fill_missing(module)
+    module.FinalizeGraphEngine = lambda: None  # type: ignore[attr-defined]  # called at exit; nothing was started
+
+
 def _missing(name: str) -> type:
     def __new__(cls: type, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(f"simulated NPU: no reference kernel for {name}")
@@ -159,7 +164,7 @@ VIRTUAL: dict[str, Hook] = {
     "fla_npu.ops": _fill_missing,
     "fla_npu.ops.ascendc": _fill_missing,
     # The graph engine binding inside torch_npu needs further CANN symbols; vllm-ascend 0.11 imports it.
-    "torchair.core._torchair": _fill_missing,
+    "torchair.core._torchair": _fill_torchair,
 }
 
 

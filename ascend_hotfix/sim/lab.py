@@ -133,6 +133,7 @@ def apply_upstream_patches() -> None:
     utils = importlib.import_module("vllm_ascend.utils")
     utils.adapt_patch(True)
     utils.adapt_patch()
+    importlib.import_module("vllm_ascend.worker.model_runner_v1")  # as a worker does; some patches act on its imports
     _define_custom_ops()
     register_models = getattr(importlib.import_module("vllm_ascend"), "register_model", None)
     if register_models is not None:

