@@ -227,14 +227,15 @@ def measure(root: Path) -> None:
     from ascend_hotfix.doctor.static import check_static
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    start = time.perf_counter()
+    wall, start = time.perf_counter(), time.process_time()
     checkpoint = read_checkpoint(root)
-    read = time.perf_counter()
+    read = time.process_time()
     findings = check_static(checkpoint)
-    done = time.perf_counter()
+    done, wall = time.process_time(), time.perf_counter() - wall
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(
-        f"{root.name}: {len(checkpoint.tensors)} tensors, read {read - start:.2f} s, checks {done - read:.2f} s, "
+        f"{root.name}: {len(checkpoint.tensors)} tensors, {wall:.2f} s "
+        f"({read - start:.2f} s of CPU to read, {done - read:.2f} s to check), "
         f"peak {peak / 1024:.0f} MiB ({(peak - before) / 1024:.0f} MiB over the interpreter), "
         f"{len(findings)} findings"
     )

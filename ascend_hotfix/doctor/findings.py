@@ -96,9 +96,11 @@ class Collector:
     def __init__(self, stage: str = "static") -> None:
         self._stage = stage
         self._causes: dict[tuple[str, str, tuple[tuple[str, str], ...]], Finding] = {}
+        self.added = 0  # observations, to see whether a check had any
 
     def add(self, code: str, example: str = "", *, place: str = "", count: int = 1, **params: object) -> None:
         """Count one observation. ``params`` are what the sentences of *code* name; they tell causes apart."""
+        self.added += 1
         texts = {name: str(value) for name, value in params.items()}
         cause = code, place, tuple(sorted(texts.items()))
         known = self._causes.get(cause)

@@ -144,24 +144,44 @@ def _check_entries(view: View, module: str, leaves: Mapping[str, Tensor], weight
 
 
 def check_stored(view: View) -> None:
-    """Check every module of the checkpoint against the schemes of its tensors."""
+    """Check every module of the checkpoint against the schemes of its tensors.
+
+    Thousands of experts are stored alike: what was found right once is not looked at again, except where tensors are
+    known to be missing and a finding may have been held back for that.
+    """
+    schemes, found = view.schemes, view.found
+    remember = not view.gone and not view.blind
+    right = set()
     for module, leaves in view.modules.items():
-        leaf = next((leaf for leaf in WEIGHTS if leaf in leaves), None)
-        name = view.schemes.get(f"{module}.{leaf}") if leaf else None
-        _check_entries(view, module, leaves, name)
-        if leaf is None:
-            _check_orphans(view, module, leaves)
+        stored = [
+            (leaf, tensor.dtype, tensor.shape, schemes.get(f"{module}.{leaf}")) for leaf, tensor in leaves.items()
+        ]
+        alike = module.rpartition(".")[2], tuple(stored)
+        if alike in right:
             continue
-        if name is None:
-            continue
-        weight = leaves[leaf]
-        scheme = None if is_float(name) else scheme_of(name)
-        if is_float(name):
-            _check_float(view, module, leaves, weight)
-        elif scheme is not None:
-            _check_quantized(view, module, leaves, weight, name, scheme)
-        if "bias" in leaves and (scheme is None or scheme.checked):
-            _check_bias(view, module, weight, leaves["bias"], _rows(view, scheme), name)
+        before = found.added
+        _check_module(view, module, leaves)
+        if remember and found.added == before:
+            right.add(alike)
+
+
+def _check_module(view: View, module: str, leaves: Mapping[str, Tensor]) -> None:
+    leaf = next((leaf for leaf in WEIGHTS if leaf in leaves), None)
+    name = view.schemes.get(f"{module}.{leaf}") if leaf else None
+    _check_entries(view, module, leaves, name)
+    if leaf is None:
+        _check_orphans(view, module, leaves)
+        return
+    if name is None:
+        return
+    weight = leaves[leaf]
+    scheme = None if is_float(name) else scheme_of(name)
+    if is_float(name):
+        _check_float(view, module, leaves, weight)
+    elif scheme is not None:
+        _check_quantized(view, module, leaves, weight, name, scheme)
+    if "bias" in leaves and (scheme is None or scheme.checked):
+        _check_bias(view, module, weight, leaves["bias"], _rows(view, scheme), name)
 
 
 def _check_float(view: View, module: str, leaves: Mapping[str, Tensor], weight: Tensor) -> None:
