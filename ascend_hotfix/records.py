@@ -121,6 +121,7 @@ class Scheme:
             [
                 *_pattern(self.pattern),
                 *_scheme(self.scheme),
+                *_plain("mtp_only", self.mtp_only, bool),
             ],
         )
 
@@ -147,11 +148,7 @@ class Fill:
     value: float = 0.0
 
     def __post_init__(self) -> None:
-        number = isinstance(self.value, int | float) and not isinstance(self.value, bool)
-        _check(
-            f"Fill({self.pattern!r})",
-            [*_pattern(self.pattern), *([] if number else [f"value must be a number, not {self.value!r}"])],
-        )
+        _check(f"Fill({self.pattern!r})", [*_pattern(self.pattern), *_plain("value", self.value, int, float)])
 
 
 @dataclass(frozen=True)
@@ -227,6 +224,7 @@ class DescriptionSet:
             f"DescriptionSet({self.key!r})",
             [
                 *([] if isinstance(self.key, str) and self.key else ["key is empty"]),
+                *_plain("value", self.value, str, int, float, bool),
                 *_strings_only("schemes", self.schemes),
             ],
         )
@@ -327,7 +325,11 @@ class ParamAttr:
     value: str | int | float | bool | None
 
     def __post_init__(self) -> None:
-        problems = [*_pattern(self.pattern), *_class("attribute", self.attribute)]
+        problems = [
+            *_pattern(self.pattern),
+            *_class("attribute", self.attribute),
+            *_plain("value", self.value, str, int, float, bool, type(None)),
+        ]
         if self.attribute == "weight_loader" and self.value not in ("layer", "default"):
             problems.append("weight_loader takes 'layer' or 'default'")
         _check(f"ParamAttr({self.pattern!r})", problems)
@@ -350,7 +352,12 @@ class Reuse:
     def __post_init__(self) -> None:
         _check(
             f"Reuse({self.cls!r})",
-            [*_class("cls", self.cls), *_class("method", self.method), *_class("layers", self.layers)],
+            [
+                *_class("cls", self.cls),
+                *_class("method", self.method),
+                *_class("layers", self.layers),
+                *_plain("value", self.value, str),
+            ],
         )
 
 
@@ -441,6 +448,8 @@ class Unfuse:
             [
                 *_segments("fused", self.fused),
                 *(["parts is empty"] if not self.parts else []),
+                *_strings_only("parts", self.parts),
+                *_plain("transposed", self.transposed, bool),
                 *(line for part in _strings(self.parts) for line in _segments("parts", part)),
             ],
         )
@@ -590,7 +599,7 @@ class ModelPatch:
         ]
         if not self.model_types:
             problems.append("model_types is empty; name at least one, or '*' for every model")
-        if self.name and not IDENTIFIER.fullmatch(self.name):
+        if not isinstance(self.name, str) or (self.name and not IDENTIFIER.fullmatch(self.name)):
             problems.append(f"name {self.name!r} must be lower case: letters, digits, '_', '-', '.'")
         if not problems:
             ids = [fix.id for fix in self.fixes]
@@ -598,7 +607,7 @@ class ModelPatch:
                 f"fix id {one!r} is used {ids.count(one)} times" for one in sorted({i for i in ids if ids.count(i) > 1})
             ]
             problems += [] if self.fixes else ["fixes is empty"]
-        _check(f"ModelPatch({self.name or ', '.join(map(str, self.model_types))!r})", problems)
+        _check(f"ModelPatch({self.name or ', '.join(_strings(self.model_types))!r})", problems)
 
 
 def _check(what: str, problems: list[str]) -> None:
@@ -613,6 +622,13 @@ def _tuple_of(name: str, value: Any, kinds: tuple[type, ...]) -> list[str]:
     return [
         f"{name}[{i}] must be {expected}, not {item!r}" for i, item in enumerate(value) if not isinstance(item, kinds)
     ]
+
+
+def _plain(label: str, value: Any, *kinds: type) -> list[str]:
+    """The value must be of exactly one of *kinds*: True is no number."""
+    names = {str: "a string", int: "a number", float: "a number", bool: "True or False", type(None): "None"}
+    expected = " or ".join(dict.fromkeys(names[kind] for kind in kinds))
+    return [] if type(value) in kinds else [f"{label} must be {expected}, not {value!r}"]
 
 
 def _strings(value: Any) -> tuple[str, ...]:

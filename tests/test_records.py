@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import pickle
 import re
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ascend_hotfix import records
 from ascend_hotfix.catalog import read_patch_file
 from ascend_hotfix.records import (
     RULE_FIELDS,
@@ -243,6 +245,82 @@ def test_a_mistake_crosses_processes():
         Drop("**")
     again = pickle.loads(pickle.dumps(caught.value))
     assert (str(again), again.problems) == (str(caught.value), caught.value.problems)
+
+
+# Whatever one field holds, the record is sound or refused
+
+SOUND = (
+    RULE,
+    Exact("", "lm_head"),
+    Segments("a", "b"),
+    Suffix("a", "b"),
+    Layers("layers", 3, stop=3),
+    Regex("a", "b"),
+    Packed("qkv_proj", ("q_proj",), ("q_proj",)),
+    Scheme("a.*"),
+    Drop("a.*"),
+    Fill("a.*", 1.0),
+    records.Config({"model_type": "x"}),
+    records.DescriptionFile("other.json"),
+    records.DescriptionSet("group_size", 256, ("W4A8_DYNAMIC",)),
+    records.Children(),
+    records.KVCache("mtp.**"),
+    records.Unnamed("ParallelLMHead", "lm_head"),
+    records.ClassAlias("FusedMoE", "Linear"),
+    records.Inside("Merger", "Vision", "merger"),
+    records.Bias("a.*"),
+    records.ParamAttr("a.*", "weight_loader", "layer"),
+    records.ParamAttr("a.*", "output_dim", 0),
+    records.Reuse("Indexer", "forward", "indexer_types"),
+    records.LayerIndex(2),
+    records.TargetLayers("Draft"),
+    records.Dequantize("a.*"),
+    records.Unfuse("experts.gate_up_proj", ("gate_proj", "up_proj")),
+    records.Stack("qkv_proj", (("q_proj", "q"),)),
+    records.Absent("a.*"),
+)
+ODD = (
+    None,
+    5,
+    -1,
+    0.5,
+    True,
+    "",
+    ".",
+    "**",
+    "a..b",
+    b"x",
+    [],
+    ["a"],
+    ["a.*"],
+    (1,),
+    ("",),
+    ((),),
+    {},
+    {"a": []},
+    {1: 2},
+    object(),
+)
+
+
+def test_every_kind_of_rule_has_a_sound_example():
+    kinds = {kind for kinds in RULE_FIELDS.values() for kind in kinds}
+    assert {kind for kind in kinds if dataclasses.fields(kind)} <= {type(record) for record in SOUND}
+
+
+@pytest.mark.parametrize(
+    "record", [*SOUND, fix(), ModelPatch(("x",), (fix(),))], ids=lambda record: type(record).__name__
+)
+def test_whatever_one_field_holds_the_record_is_sound_or_refused(record):
+    refusal = PatchError if type(record).__module__ == records.__name__ else (TypeError, ValueError)
+    for field in dataclasses.fields(record):
+        for value in ODD:
+            try:
+                made = dataclasses.replace(record, **{field.name: value})
+            except refusal:
+                continue
+            kept = getattr(made, field.name)
+            assert kept is None or isinstance(kept, str | int | float | tuple | Mapping), (field.name, value)
 
 
 # A whole file: nothing that is wrong waits for a second try

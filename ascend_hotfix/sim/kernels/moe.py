@@ -202,7 +202,8 @@ def npu_moe_init_routing_v2(
     "_C_ascend::npu_moe_init_routing_custom",
     "(Tensor x, Tensor expert_idx, *, Tensor? scale=None, Tensor? offset=None, int active_num=-1, "
     "int expert_capacity=-1, int expert_num=-1, int drop_pad_mode=0, int expert_tokens_num_type=0, "
-    "bool expert_tokens_num_flag=False, int quant_mode=0, int[2] active_expert_range=[], int row_idx_type=0) -> (Tensor, Tensor, Tensor, Tensor)",
+    "bool expert_tokens_num_flag=False, int quant_mode=0, int[2] active_expert_range=[], int row_idx_type=0) "
+    "-> (Tensor, Tensor, Tensor, Tensor)",
 )
 def npu_moe_init_routing_custom(
     x: torch.Tensor,
