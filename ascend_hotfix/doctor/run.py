@@ -16,6 +16,7 @@ from ascend_hotfix.doctor.findings import worst_first
 from ascend_hotfix.doctor.report import CouldNotRun, Options, Report, Stage
 from ascend_hotfix.doctor.static import check_static
 from ascend_hotfix.doctor.structure import Filling
+from ascend_hotfix.log import strict
 
 __all__ = ["diagnose"]
 
@@ -68,6 +69,12 @@ def _dry_stage(report: Report, suggest: Path | None, progress: Progress | None) 
         report.findings += dry.run(report, suggest=suggest, progress=progress)
     except CouldNotRun as error:
         report.stages.append(Stage("dry run", "failed", time.perf_counter() - started, str(error)))
+        return
+    except Exception as error:
+        if strict():
+            raise
+        reason = f"internal error: {type(error).__name__}: {error}; ASCEND_HOTFIX_STRICT=1 shows where"
+        report.stages.append(Stage("dry run", "failed", time.perf_counter() - started, reason))
         return
     report.findings = worst_first(report.findings)
     report.stages.append(Stage("dry run", "done", time.perf_counter() - started))

@@ -33,9 +33,9 @@ from ascend_hotfix.versions import fits
 __all__ = ["check_static", "foreign_method"]
 
 # Written beside the description by msModelSlim itself, or read by vllm-ascend without an entry.
-UNDESCRIBED = re.compile(r"rot\.weight|.*\.(heads_rotation|kronecker_rotation_[mn])|.*rotary_emb\.inv_freq")
+UNDESCRIBED = re.compile(r"rot\.weight|.*\.(heads_rotation|kronecker_rotation_[mn]|inv_freq|position_ids)")
 # Described, but computed or shared in vLLM: no tensor needed.
-COMPUTED = re.compile(r".*rotary_emb\.inv_freq|.*\.position_ids")
+COMPUTED = re.compile(r".*\.(inv_freq|position_ids)")
 FORMAT_ONLY = frozenset({"quant_method", "model_quant_type"})
 
 READS_ITSELF = "vllm serve DIR without --quantization ascend (vllm-ascend reads {method} itself from {since})"

@@ -234,6 +234,19 @@ def test_dry_run_that_cannot_run_says_why(tmp_path: Path, monkeypatch: pytest.Mo
     assert (report.stages[1].status, report.stages[1].reason, report.exit_code) == ("failed", "no compiler", 2)
 
 
+def test_mistake_of_ours_in_the_dry_run_keeps_the_static_findings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _dry(monkeypatch, ZeroDivisionError("by zero"))
+    root = str(faulty().write(tmp_path))
+    report = run.diagnose(root, Options(), BOTH)
+    assert "internal error: ZeroDivisionError: by zero" in report.stages[1].reason
+    assert [f.code for f in report.findings] == ["companion-absent"] and report.exit_code == 1
+    monkeypatch.setenv("ASCEND_HOTFIX_STRICT", "1")
+    with pytest.raises(ZeroDivisionError):
+        run.diagnose(root, Options(), BOTH)
+
+
 def test_dry_run_needs_vllm_and_vllm_ascend(tmp_path: Path) -> None:
     report = run.diagnose(str(tiny().write(tmp_path)), Options(), {"vllm": "0.30.0"})
     assert report.exit_code == 2 and "vllm-ascend not installed" in report.stages[1].reason

@@ -588,3 +588,12 @@ def test_scheme_between_two_known_releases_is_judged_only_where_both_agree(
 ) -> None:
     findings = serious(diagnose(genuine("qwen3-w4a4"), tmp_path, release=release))
     assert ("scheme-not-in-release" in findings) is found
+
+
+def test_entries_of_computed_buffers_need_no_tensor_and_their_tensors_no_entry(tmp_path: Path) -> None:
+    spec = tiny()
+    description(spec)["model.layers.0.self_attn.rotary_emb.inv_freq"] = "FLOAT"
+    description(spec)["visual.rotary_pos_emb.inv_freq"] = "FLOAT"
+    spec.add("model.layers.1.self_attn.rotary_emb.inv_freq", "F32", [16])
+    spec.add("rot.weight", "F32", [64, 64])
+    assert serious(diagnose(spec, tmp_path)) == {}
