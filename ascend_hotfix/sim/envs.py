@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
-import shutil
 import subprocess
 import sys
 import venv
@@ -125,18 +124,23 @@ _SCRIPTS = {"vllm": "vllm.entrypoints.cli.main", "ascend-hotfix": "ascend_hotfix
 
 def _view(row: matrix.Row) -> Path:
     overlay = _overlay(row)
+    arming = (_ROOT / "ascend_hotfix" / "bootstrap" / "ascend-hotfix.pth").read_text()
+    # site reads these files in the order of their names: the checkout comes before what imports from it.
+    lines = {
+        "_checkout.pth": f"{_ROOT}\n",
+        "ascend-hotfix.pth": arming,
+        "ascend_hotfix_sim.pth": "import ascend_hotfix.sim.boot\n",
+    }
 
     def fill(directory: Path) -> None:
         venv.create(directory, with_pip=False)
-        site = _site(directory)
-        (site / "ascend_hotfix_checkout.pth").write_text(f"{_ROOT}\n")
-        (site / "ascend_hotfix_sim.pth").write_text("import ascend_hotfix.sim.boot\n")
-        shutil.copy(_ROOT / "ascend_hotfix" / "bootstrap" / "ascend-hotfix.pth", site)
+        for name, text in lines.items():
+            (_site(directory) / name).write_text(text)
         _see(directory, "zz_pair.pth", _site(overlay))
         for name, module in _SCRIPTS.items():
             _write_script(directory / "bin" / name, _python(directory), module)
 
-    return entry(f"view-{row.pair}-{_digest(overlay.name, str(_ROOT), _SCRIPTS)}", fill)
+    return entry(f"view-{row.pair}-{_digest(overlay.name, lines, _SCRIPTS)}", fill)
 
 
 def _write_script(path: Path, interpreter: Path, module: str) -> None:
