@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -54,7 +55,8 @@ def _doctor(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(to_json_text(report))
     else:
-        print(to_text(report, colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
+        colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        print(to_text(report, colour=colour, language=arguments.language))
     return report.exit_code
 
 
@@ -104,6 +106,8 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of the whole command."""
+    from ascend_hotfix.doctor.texts import LANGUAGES
+
     parser = argparse.ArgumentParser(
         prog="ascend-hotfix",
         description="Serve ModelSlim-quantized models right on the installed vLLM and vllm-ascend.",
@@ -120,6 +124,9 @@ def build_parser() -> argparse.ArgumentParser:
     _add_model(doctor)
     doctor.add_argument("--static-only", action="store_true", help="the files only; needs no vLLM")
     doctor.add_argument("--json", action="store_true", help="print one JSON object (docs/doctor-json.md)")
+    doctor.add_argument(
+        "--language", choices=LANGUAGES, default="en", help="language of the findings in the table (default: en)"
+    )
     doctor.add_argument("--suggest", type=Path, metavar="FILE", help="write a patch module that removes the findings")
     doctor.set_defaults(command=_doctor)
 
@@ -146,6 +153,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code (argparse itself exits with 2 on a wrong command line)."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a file name or Chinese text that the locale cannot show is no error
+            stream.reconfigure(errors="backslashreplace")
     arguments = build_parser().parse_args(argv)
     command: Command = arguments.command
     try:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
-from ascend_hotfix.doctor.texts import TEXTS
+from ascend_hotfix.doctor.texts import TEXTS, text_of
 
 __all__ = ["Collector", "Finding", "Severity", "exit_code", "pattern", "worst_first"]
 
@@ -70,24 +70,31 @@ class Finding:
     def severity(self) -> Severity:
         return Severity[TEXTS[self.code].severity.upper()]
 
-    def _fill(self, text: str) -> str:
+    def sentences(self, language: str = "en") -> tuple[str, str, str]:
+        """Message, consequence and remedy, in one of the languages of :mod:`ascend_hotfix.doctor.texts`."""
         values = {"count": str(self.count), "place": self.place, "example": self.examples[0] if self.examples else ""}
-        return text.format_map({**values, **self.params})
+        values.update(self.params)
+        text = text_of(self.code, language)
+        return (
+            text.message.format_map(values),
+            text.consequence.format_map(values),
+            text.remedy.format_map(values),
+        )
 
     @property
     def message(self) -> str:
         """What is wrong."""
-        return self._fill(TEXTS[self.code].message)
+        return self.sentences()[0]
 
     @property
     def consequence(self) -> str:
         """What the user sees at ``vllm serve`` if nothing is done."""
-        return self._fill(TEXTS[self.code].consequence)
+        return self.sentences()[1]
 
     @property
     def remedy(self) -> str:
         """A command to type, or a concrete action."""
-        return self._fill(TEXTS[self.code].remedy)
+        return self.sentences()[2]
 
 
 class Collector:

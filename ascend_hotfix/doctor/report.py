@@ -10,8 +10,8 @@ import json
 import re
 import shlex
 import shutil
-import textwrap
 import time
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,6 +22,7 @@ from ascend_hotfix.doctor.checkpoint import Checkpoint, model_types
 from ascend_hotfix.doctor.findings import Finding, Severity, worst_first
 from ascend_hotfix.doctor.releases import listed_from
 from ascend_hotfix.doctor.schemes import is_float
+from ascend_hotfix.doctor.texts import label_of
 
 __all__ = [
     "JSON_VERSION",
@@ -39,7 +40,8 @@ JSON_VERSION = 1
 JSON_SCHEMA = "ascend-hotfix/doctor"
 RIGHT, FAULTS, NOT_CHECKED = 0, 1, 2
 COLOURS = {Severity.FAULT: "31;1", Severity.WARNING: "33;1", Severity.NOTE: "36"}
-LABEL = 10  # width of the left column
+LABEL = 10  # columns of the left column
+NOT_FIRST = "\uff0c\u3002\uff1b\uff1a\u3001\uff09"  # Chinese punctuation that no line begins with
 
 
 class CouldNotRun(Exception):
@@ -109,9 +111,9 @@ class Report:
             words.append("--enable-expert-parallel")
         return shlex.join(words)
 
-    def remedy(self, finding: Finding) -> str:
+    def remedy(self, finding: Finding, language: str = "en") -> str:
         """The remedy with DIR replaced by the checkpoint's path, ready to paste."""
-        return re.sub(r"\bDIR\b", lambda _: shlex.quote(self.path), finding.remedy)
+        return re.sub(r"\bDIR\b", lambda _: shlex.quote(self.path), finding.sentences(language)[2])
 
 
 # -- JSON -------------------------------------------------------------------------------------------------------------
@@ -178,27 +180,56 @@ def to_json(report: Report) -> dict[str, Any]:
 # -- text -------------------------------------------------------------------------------------------------------------
 
 
+def _columns(text: str) -> int:
+    """Terminal columns that *text* takes: two for each Chinese character."""
+    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
+
+
+def _fold(text: str, width: int) -> list[str]:
+    """*text* in lines of at most *width* columns where it can be: at spaces and between Chinese characters.
+
+    Names and commands are never broken, however long they are.
+    """
+    lines = [""]
+    for piece in re.findall(r"\s+|[\u2e80-\u9fff\uff00-\uffef]|[^\s\u2e80-\u9fff\uff00-\uffef]+", text):
+        if _columns(lines[-1] + piece.rstrip()) > width and lines[-1] and piece not in NOT_FIRST:
+            lines[-1] = lines[-1].rstrip()
+            lines.append(piece.lstrip())
+        else:
+            lines[-1] += piece
+    return [line for line in lines if line.strip()] or [""]
+
+
+def _padded(text: str) -> str:
+    return text + " " * (LABEL - _columns(text))
+
+
 def _wrapped(label: str, text: str, width: int) -> list[str]:
-    """*text* in the right column with *label* beside its first line; names and commands are never broken."""
-    lines = textwrap.wrap(text, max(width - LABEL, 20), break_long_words=False, break_on_hyphens=False) or [""]
-    return [f"{label:<{LABEL}}{lines[0]}", *(" " * LABEL + line for line in lines[1:])]
+    """*text* in the right column with *label* beside its first line."""
+    first, *rest = _fold(text, max(width - LABEL, 20))
+    return [_padded(label) + first, *(" " * LABEL + line for line in rest)]
 
 
 def _painted(text: str, code: str, colour: bool) -> str:
     return f"\x1b[{code}m{text}\x1b[0m" if colour else text
 
 
-def _finding_text(report: Report, finding: Finding, width: int, colour: bool) -> list[str]:
-    severity = finding.severity
-    first, *rest = _wrapped(severity.label, finding.message, width)
-    label = _painted(severity.label, COLOURS[severity], colour) + " " * (LABEL - len(severity.label))
-    lines = [label + first[LABEL:], *rest]
+def _label(severity: Severity, colour: bool, language: str) -> str:
+    """The severity in the left column."""
+    label = label_of(severity.label, language)
+    return _painted(label, COLOURS[severity], colour) + " " * (LABEL - _columns(label))
+
+
+def _finding_text(report: Report, finding: Finding, width: int, colour: bool, language: str) -> list[str]:
+    message, consequence, _ = finding.sentences(language)
+    first, *rest = _wrapped("", message, width)
+    lines = [_label(finding.severity, colour, language) + first[LABEL:], *rest]
     for number, example in enumerate(finding.examples):
-        lines.extend(_wrapped("" if number else "  e.g.", example, width))
-    lines.extend(_wrapped("  then", finding.consequence, width))
-    lines.extend(_wrapped("  do", report.remedy(finding), width))
+        lines.extend(_wrapped("" if number else f"  {label_of('e.g.', language)}", example, width))
+    lines.extend(_wrapped(f"  {label_of('then', language)}", consequence, width))
+    lines.extend(_wrapped(f"  {label_of('do', language)}", report.remedy(finding, language), width))
     origin = f"{finding.code}, {finding.stage}" + (f", {finding.place}" if finding.place else "")
-    lines.extend(_wrapped("  code", origin, width))
+    lines.extend(_wrapped(f"  {label_of('code', language)}", origin, width))
     return lines
 
 
@@ -224,14 +255,14 @@ def _head(report: Report) -> list[tuple[str, str]]:
     return rows
 
 
-def _overview(report: Report, width: int, colour: bool) -> list[str]:
+def _overview(report: Report, width: int, colour: bool, language: str) -> list[str]:
     """A table of the findings, one line each, worst first."""
     rows = [(f.severity, str(f.count), f.code, f.place) for f in worst_first(report.findings)]
     counts = max(len("count"), *(len(row[1]) for row in rows))
     codes = max(len("finding"), *(len(row[2]) for row in rows))
     lines = [f"{'severity':<{LABEL}}{'count':>{counts}}  {'finding':<{codes}}  where"]
     for severity, count, code, place in rows:
-        label = _painted(severity.label, COLOURS[severity], colour) + " " * (LABEL - len(severity.label))
+        label = _label(severity, colour, language)
         room = max(width - LABEL - counts - codes - 4, 8)
         shown = place if len(place) <= room else "..." + place[-(room - 3) :]
         lines.append(f"{label}{count:>{counts}}  {code:<{codes}}  {shown}".rstrip())
@@ -254,7 +285,7 @@ def _verdict(report: Report) -> str:
     return f"{counts}: this checkpoint loads right"
 
 
-def to_text(report: Report, width: int | None = None, colour: bool = False) -> str:
+def to_text(report: Report, width: int | None = None, colour: bool = False, language: str = "en") -> str:
     """The report for a person, *width* columns wide (the terminal's by default), worst finding first."""
     columns = width if width is not None else min(shutil.get_terminal_size((100, 24)).columns, 140)
     rule = "-" * columns
@@ -262,15 +293,15 @@ def to_text(report: Report, width: int | None = None, colour: bool = False) -> s
     for label, text in _head(report):
         lines.extend(_wrapped(label, text, columns))
     if len(report.findings) > 1:
-        lines += [rule, *_overview(report, columns, colour)]
+        lines += [rule, *_overview(report, columns, colour, language)]
     for finding in worst_first(report.findings):
         lines.append(rule)
-        lines.extend(_finding_text(report, finding, columns, colour))
+        lines.extend(_finding_text(report, finding, columns, colour, language))
     lines.append(rule)
     if report.suggested is not None:
         lines.extend(_wrapped("suggested", report.suggested, columns))
     worst = max((f.severity for f in report.findings), default=None)
-    verdict = "\n".join(textwrap.wrap(_verdict(report), columns))
+    verdict = "\n".join(_fold(_verdict(report), columns))
     lines.append(_painted(verdict, "32;1" if worst is None else COLOURS[worst], colour))
     return "\n".join(lines)
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from string import Formatter
 
-__all__ = ["TEXTS", "Text"]
+__all__ = ["LANGUAGES", "TEXTS", "Text", "label_of", "text_of"]
 
+LANGUAGES = ("en", "zh")
 ALWAYS = frozenset({"count", "place", "example"})
 
 
@@ -517,3 +518,22 @@ TEXTS: dict[str, Text] = {
         "run the dry run (leave out --static-only); ascend-hotfix list shows the patches",
     ),
 }
+
+
+def text_of(code: str, language: str = "en") -> Text:
+    """The sentences of *code* in *language*; English where the translation lacks the code."""
+    english = TEXTS[code]
+    if language == "zh":
+        from ascend_hotfix.doctor.texts_zh import TEXTS_ZH
+
+        return Text(english.severity, *TEXTS_ZH[code]) if code in TEXTS_ZH else english
+    return english
+
+
+def label_of(label: str, language: str = "en") -> str:
+    """A label of the report (``fault``, ``do``) in *language*."""
+    if language == "zh":
+        from ascend_hotfix.doctor.texts_zh import LABELS_ZH
+
+        return LABELS_ZH[label]
+    return label

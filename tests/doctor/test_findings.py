@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ascend_hotfix.doctor.findings import Collector, Finding, Severity, exit_code, pattern
-from ascend_hotfix.doctor.texts import TEXTS
+from ascend_hotfix.doctor.texts import LANGUAGES, TEXTS, text_of
+from ascend_hotfix.doctor.texts_zh import TEXTS_ZH
 
 
 def test_same_cause_is_one_finding_with_a_count_and_two_examples() -> None:
@@ -36,10 +37,11 @@ def test_unknown_code_is_refused() -> None:
         Finding("no-such-code")
 
 
+@pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("code", sorted(TEXTS))
-def test_every_sentence_fills_from_its_params(code: str) -> None:
+def test_every_sentence_fills_from_its_params(code: str, language: str) -> None:
     finding = Finding(code, "FILE", params=dict.fromkeys(TEXTS[code].params, "VALUE"))
-    for sentence in (finding.message, finding.consequence, finding.remedy):
+    for sentence in finding.sentences(language):
         assert sentence and "{" not in sentence.replace('{"weight_map"', "")
     assert finding.severity in Severity
     assert code == code.lower() and "_" not in code
@@ -47,3 +49,15 @@ def test_every_sentence_fills_from_its_params(code: str) -> None:
 
 def test_pattern_replaces_numeric_segments_only() -> None:
     assert pattern("model.layers.3.mlp.experts.12.w1.weight") == "model.layers.*.mlp.experts.*.w1.weight"
+
+
+@pytest.mark.parametrize("code", sorted(TEXTS_ZH))
+def test_translation_says_as_much_as_the_english(code: str) -> None:
+    english, chinese = text_of(code), text_of(code, "zh")
+    assert chinese.params == english.params and chinese.severity == english.severity
+    assert [("DIR" in s) for s in (english.remedy, chinese.remedy)] in ([True, True], [False, False])
+
+
+def test_code_without_a_translation_is_said_in_english(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(TEXTS_ZH, "no-config")
+    assert text_of("no-config", "zh") == text_of("no-config")

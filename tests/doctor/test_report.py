@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import subprocess
 import sys
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +164,20 @@ def test_overview_table_lists_findings_worst_first(tmp_path: Path) -> None:
     start = next(n for n, line in enumerate(lines) if line.startswith("severity"))
     assert [line.split()[0] for line in lines[start + 1 : start + 3]] == ["fault", "note"]
     assert lines[start + 1].split()[2] == "companion-absent"
+
+
+@pytest.mark.parametrize("width", [50, 80, 120])
+def test_chinese_report_keeps_to_the_width_in_columns(width: int, tmp_path: Path) -> None:
+    text = to_text(report_of(faulty(), tmp_path), width, language="zh")
+    assert "2 个 W8A8 层缺少 deq_scale" in text.replace("\n          ", "") and "错误" in text
+    for line in text.splitlines():
+        columns = sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line)
+        assert columns <= width + 2 or len(line.split()) <= 2 or str(tmp_path) in line
+
+
+def test_language_is_an_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["doctor", str(tmp_path / "nothing"), "--language", "zh"])
+    assert "不是目录" in capsys.readouterr().out
 
 
 def test_colour_only_where_asked(tmp_path: Path) -> None:
@@ -368,3 +384,10 @@ def test_reader_that_goes_away_is_no_traceback(tmp_path: Path) -> None:
     command = f"{sys.executable} -m ascend_hotfix.cli doctor {faulty().write(tmp_path)} --static-only | true"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT, timeout=120)
     assert "Traceback" not in done.stderr and "Exception" not in done.stderr
+
+
+def test_locale_that_cannot_show_the_text_is_no_error(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ascend_hotfix.cli", "doctor", str(tmp_path / "权重"), "--language", "zh"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, env=environment)
+    assert done.returncode == 2 and "\\u6743\\u91cd" in done.stdout and done.stderr == ""
