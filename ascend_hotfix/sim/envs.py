@@ -74,6 +74,7 @@ def _pip(base: Path, target: Path, arguments: Sequence[str], env: Mapping[str, s
 def _base() -> Path:
     def fill(directory: Path) -> None:
         venv.create(directory, with_pip=True)
+        _pip(directory, directory, ["--upgrade", "pip"])  # the one that comes with Python resolves far slower
         _install_torch(directory)
         # torchvision's own requirements would bring another torch.
         _pip(directory, directory, ["--no-deps", f"torch-npu=={matrix.TORCH}", "torchvision"])
