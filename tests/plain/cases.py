@@ -6,9 +6,12 @@ No import of torch or vLLM: pytest reads this file, and ``cases_*`` are imported
 from __future__ import annotations
 
 import os
+import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from ascend_hotfix.sim import envs, matrix
 
 __all__ = ["CASES", "Case", "interpreter", "job_name"]
 
@@ -61,18 +64,20 @@ def job_name(case: Case, way: str) -> str:
 def _filled(value: Any) -> Any:
     """An argument ``site-packages:RELEASE`` is that folder of the release's environment."""
     if isinstance(value, str) and value.startswith("site-packages:"):
+        find = "import importlib.util as u; print(u.find_spec('vllm').submodule_search_locations[0])"
         python = interpreter(value.partition(":")[2])
-        return str(next((python.parents[1] / "lib").glob("python3*/site-packages"))) if python else ""
+        package = subprocess.run([python, "-c", find], check=True, capture_output=True, text=True).stdout.strip()
+        return str(Path(package).parent)
     return value
 
 
-def interpreter(release: str) -> Path | None:
-    """The Python of the environment of *release*, if it has been made."""
+def interpreter(release: str) -> Path:
+    """The Python of the environment of *release*, made where it is missing. ``PLAIN_ENVS`` names others for a session."""
     for entry in os.environ.get("PLAIN_ENVS", "").split(os.pathsep):
         name, _, folder = entry.partition("=")
         if name == release:
             return Path(folder, "bin", "python")
-    return None
+    return envs.python(matrix.of_vllm(release).pair)
 
 
 OLD_NAME, NEW_NAME = "moe_params.asked-by-old-name.params", "moe_params.asked-by-new-name.params"

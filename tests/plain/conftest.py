@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from cases import CASES, Case, interpreter, job_name
 
+from ascend_hotfix import gate
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 SECONDS_PER_RELEASE = 900
@@ -38,13 +40,11 @@ class Results:
 
     def _run(self, release: str) -> dict[str, Any]:
         python = interpreter(release)
-        if python is None:
-            pytest.fail(f"no environment for vLLM {release}: say make environments")
         jobs = {name: job for case in CASES for name, job in case.jobs(release).items()}
         given, answered = self._folder / f"{release}.jobs.json", self._folder / f"{release}.results.json"
         given.write_text(json.dumps(jobs))
         path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-        environ = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+        environ = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", gate.MODELS: "none"}
         with (self._folder / f"{release}.log").open("w") as log:
             done = subprocess.run(
                 [str(python), str(HERE / "runner.py"), str(given), str(answered)],

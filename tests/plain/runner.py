@@ -20,13 +20,12 @@ HERE = Path(__file__).resolve().parent
 
 def run(job: dict[str, Any]) -> dict[str, Any]:
     """What the job's function returned, or what it raised, and the hits in the ledger."""
-    os.environ.update(job.get("environ", {}))
-    if job["armed"]:
+    if job["armed"]:  # the environment's own .pth line is switched off while vLLM is imported for all jobs
         from ascend_hotfix import gate
 
+        os.environ.pop(gate.MODELS, None)
+        os.environ.update(job.get("environ", {}))
         gate.arm()
-    else:
-        os.environ["ASCEND_HOTFIX_MODELS"] = "none"
     import lab
 
     result: dict[str, Any] = {}
