@@ -17,8 +17,8 @@ from email.parser import Parser
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
 
+ROOT = Path(__file__).parents[2]
 OURS = ["ascend_hotfix", "ascend_hotfix.finder", "ascend_hotfix.gate"]
 
 

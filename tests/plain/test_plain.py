@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from cases import CASES, Case
-from conftest import Results
+
+if TYPE_CHECKING:
+    from conftest import Results
 
 every = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 with_right = pytest.mark.parametrize("case", [c for c in CASES if c.right is not None], ids=lambda case: case.name)
