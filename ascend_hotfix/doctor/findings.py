@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 from ascend_hotfix.doctor.texts import TEXTS, text_of
@@ -97,40 +97,52 @@ class Finding:
         return self.sentences()[2]
 
 
+@dataclass
+class _Cause:
+    """What a collector knows of one cause while it still counts."""
+
+    params: Mapping[str, str]
+    count: int = 0
+    examples: list[str] = field(default_factory=list)
+    patterns: list[str] = field(default_factory=list)
+
+
 class Collector:
     """Gathers single observations into findings: the same code, place and params are one cause."""
 
     def __init__(self, stage: str = "static") -> None:
         self._stage = stage
-        self._causes: dict[tuple[str, str, tuple[tuple[str, str], ...]], Finding] = {}
+        self._causes: dict[tuple[str, str, tuple[tuple[str, str], ...]], _Cause] = {}
+        self._taken: list[Finding] = []
         self.added = 0  # observations, to see whether a check had any
 
     def add(self, code: str, example: str = "", *, place: str = "", count: int = 1, **params: object) -> None:
         """Count one observation. ``params`` are what the sentences of *code* name; they tell causes apart."""
         self.added += 1
         texts = {name: str(value) for name, value in params.items()}
-        cause = code, place, tuple(sorted(texts.items()))
-        known = self._causes.get(cause)
-        if known is None:
-            shown = (example,) if example else ()
-            shapes = (pattern(example),) if example else ()
-            self._causes[cause] = Finding(code, place, count, shown, shapes, texts, self._stage)
+        key = code, place, tuple(sorted(texts.items()))
+        cause = self._causes.get(key)
+        if cause is None:
+            cause = self._causes[key] = _Cause(texts)
+        cause.count += count
+        if not example:
             return
-        examples, patterns = known.examples, known.patterns
-        if example and example not in examples and len(examples) < EXAMPLES:
-            examples = (*examples, example)
-        if example and len(patterns) < PATTERNS and (shape := pattern(example)) not in patterns:
-            patterns = (*patterns, shape)
-        self._causes[cause] = replace(known, count=known.count + count, examples=examples, patterns=patterns)
+        if len(cause.examples) < EXAMPLES and example not in cause.examples:
+            cause.examples.append(example)
+        if len(cause.patterns) < PATTERNS and (shape := pattern(example)) not in cause.patterns:
+            cause.patterns.append(shape)
 
     def extend(self, findings: Iterable[Finding]) -> None:
         """Take over findings made elsewhere as they are."""
-        for finding in findings:
-            self._causes[finding.code, finding.place, tuple(sorted(finding.params.items()))] = finding
+        self._taken.extend(findings)
 
     def findings(self) -> list[Finding]:
         """Every cause, worst first."""
-        return worst_first(self._causes.values())
+        made = (
+            Finding(code, place, c.count, tuple(c.examples), tuple(c.patterns), c.params, self._stage)
+            for (code, place, _), c in self._causes.items()
+        )
+        return worst_first([*self._taken, *made])
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:

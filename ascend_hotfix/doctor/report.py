@@ -257,7 +257,9 @@ def _head(report: Report) -> list[tuple[str, str]]:
 
 def _overview(report: Report, width: int, colour: bool, language: str) -> list[str]:
     """A table of the findings, one line each, worst first."""
-    rows = [(f.severity, str(f.count), f.code, f.place) for f in worst_first(report.findings)]
+    rows = [
+        (f.severity, str(f.count), f.code, f.place or next(iter(f.patterns), "")) for f in worst_first(report.findings)
+    ]
     counts = max(len("count"), *(len(row[1]) for row in rows))
     codes = max(len("finding"), *(len(row[2]) for row in rows))
     lines = [f"{'severity':<{LABEL}}{'count':>{counts}}  {'finding':<{codes}}  where"]

@@ -50,7 +50,7 @@ TOGETHER: tuple[tuple[str, ...], ...] = (
     ("kv_a_proj_with_mqa", "kv_b_proj", "o_proj"),
     ("in_proj_qkv", "in_proj_z", "in_proj_a", "in_proj_b"),
 )
-"""Layers that come with each other: one of them alone means that the others were lost."""
+"""Layers that come with each other: where one is missing and other layers have it, it was lost."""
 
 # Gemma 4 shares k and v in its global layers, so v_proj is missing there on purpose.
 SHARED_KV = frozenset({"gemma4", "gemma4_text"})
@@ -63,6 +63,7 @@ LISTS = frozenset({"layers", "blocks", "mtp", "mlps"})
 # What comes before "layers" in the language model's names; other stacks have other numbers of layers.
 LANGUAGE = frozenset({"model", "language_model", "decoder", "transformer", "llm"})
 MOST_SHOWN = 4
+MOST = 10_000  # experts or layers; a damaged name or config may hold any number
 
 
 def _spans(numbers: list[int]) -> str:
@@ -129,12 +130,12 @@ def _expected_experts(view: View) -> int | None:
 def _check_expert_numbers(view: View, container: str, experts: Experts, expected: int | None) -> None:
     if expected is None or not TOWERS.isdisjoint(container.split(".")):
         expected = max(experts.numbers) + 1
-    wanted = set(range(expected))
+    wanted = set(range(min(expected, MOST)))
     missing = [n for n in sorted(wanted - experts.numbers) if view.may_miss(f"{container}.{n}")]
+    where = _spans(missing)
     for number in missing:
-        view.found.add("expert-absent", f"{container}.{number}", where=_spans(missing))
-    if missing:
-        view.mark_gone(f"{container}.{number}.weight" for number in missing)
+        view.found.add("expert-absent", f"{container}.{number}", where=where)
+    view.mark_gone(f"{container}.{number}.weight" for number in missing)
     for number in sorted(experts.numbers - wanted):
         view.found.add("expert-surplus", f"{container}.{number}", expected=expected)
 
@@ -234,7 +235,7 @@ def check_fused(view: View) -> None:
         for group in TOGETHER:
             here = children.intersection(group)
             # one alone may mean something else: q_proj of MLA without a query rank, down_proj of another kind of MLP
-            if len(here) < 2 or (shared_kv and "v_proj" in group):
+            if len(here) < min(2, len(group) - 1) or (shared_kv and "v_proj" in group):
                 continue
             for absent in sorted(set(group) - here):
                 # an MLP without a gate is a kind of its own; only where other layers have one was it lost
@@ -288,9 +289,10 @@ def check_layers(view: View) -> None:
     for stack, numbers in _stacks(view).items():
         language = _is_language(stack) and "mtp" not in stack.split(".")
         expected = max(count, max(numbers) + 1) if language else max(numbers) + 1
-        missing = [n for n in range(expected) if n not in numbers and view.may_miss(f"{stack}.{n}")]
+        missing = [n for n in range(min(expected, MOST)) if n not in numbers and view.may_miss(f"{stack}.{n}")]
+        where = f"{stack}: {_spans(missing)}"
         for number in missing:
-            view.found.add("layer-absent", f"{stack}.{number}", expected=expected, where=f"{stack}: {_spans(missing)}")
+            view.found.add("layer-absent", f"{stack}.{number}", expected=expected, where=where)
         view.mark_gone(f"{stack}.{number}.weight" for number in missing)
     _check_odd_layers(view)
 
@@ -337,7 +339,7 @@ def check_heads(view: View) -> None:
         and view.may_miss("model.embed_tokens")
     ):
         view.found.add("module-absent", "embed_tokens.weight", module="embed_tokens", others="every language model")
-    # an explicit false everywhere: what a missing key means depends on the model
+    # only where config.json says false: what a missing key means depends on the model
     headless = not any("head" in name or "out" in name for name in names)
     if False in tied and True not in tied and headless and view.may_miss("lm_head"):
         view.found.add("module-absent", "lm_head.weight", module="lm_head", others="a model without tied embeddings")

@@ -597,3 +597,19 @@ def test_entries_of_computed_buffers_need_no_tensor_and_their_tensors_no_entry(t
     spec.add("model.layers.1.self_attn.rotary_emb.inv_freq", "F32", [16])
     spec.add("rot.weight", "F32", [64, 64])
     assert serious(diagnose(spec, tmp_path)) == {}
+
+
+@pytest.mark.parametrize("lost", ["q_b_proj", "q_a_proj", "kv_b_proj", "o_proj"])
+def test_part_of_an_mla_layer_that_is_gone_from_every_file(lost: str, tmp_path: Path) -> None:
+    spec = genuine("kimi_k2-w8a8")
+    for name in [n for n in spec.main if n.startswith(f"model.layers.1.self_attn.{lost}.")]:
+        spec.drop(name)
+    assert serious(diagnose(spec, tmp_path))["module-absent"].params["module"] == lost
+
+
+def test_numbers_beyond_reason_take_neither_time_nor_memory(tmp_path: Path) -> None:
+    spec = tiny()
+    spec.config["num_experts"] = spec.config["num_hidden_layers"] = 10**12
+    spec.add("model.layers.1.mlp.experts.999999999999.up_proj.weight", "I8", [32, 64], "W8A8_DYNAMIC")
+    spec.add("visual.blocks.999999999999.norm.weight", "BF16", [8], "FLOAT")
+    assert {"expert-absent", "layer-absent"} <= set(serious(diagnose(spec, tmp_path)))
