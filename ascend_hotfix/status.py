@@ -7,10 +7,9 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 
-from ascend_hotfix import __version__
+from ascend_hotfix import __version__, toggles
 from ascend_hotfix.catalog import (
     ENV_MODELS,
-    ENV_PATH,
     Catalog,
     installed_versions,
     load_catalog,
@@ -20,7 +19,7 @@ from ascend_hotfix.catalog import (
 
 __all__ = ["command", "lines"]
 
-TOGGLES = (ENV_MODELS, ENV_PATH, "ASCEND_HOTFIX_STRICT", "ASCEND_HOTFIX_LEDGER")
+TOGGLES = (toggles.MODELS, toggles.PATH, toggles.STRICT, toggles.LEDGER)
 SHOWN = ("vllm", "vllm-ascend", "transformers", "torch")
 
 

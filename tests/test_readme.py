@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ascend_hotfix import gate
+from ascend_hotfix import toggles
 from ascend_hotfix.catalog import read_patch_file
 from ascend_hotfix.cli import build_parser
 from ascend_hotfix.records import RULE_FIELDS
@@ -43,7 +43,7 @@ def test_every_field_of_a_fix_is_explained(name):
 @pytest.mark.parametrize("name", READMES)
 def test_the_switches_are_those_that_exist(name):
     assert {code for code in codes(name) if re.fullmatch(r"ASCEND_HOTFIX_\w+", code)} == set(TOGGLES)
-    assert {"none", "0", "off"} <= codes(name).intersection(gate.OFF)
+    assert {"none", "0", "off"} <= codes(name).intersection(toggles.OFF)
 
 
 @pytest.mark.parametrize("name", READMES)

@@ -16,7 +16,7 @@ from ascend_hotfix.doctor.findings import worst_first
 from ascend_hotfix.doctor.report import CouldNotRun, Options, Report, Stage
 from ascend_hotfix.doctor.static import check_static
 from ascend_hotfix.doctor.structure import Filling
-from ascend_hotfix.gate import strict
+from ascend_hotfix.toggles import strict
 
 __all__ = ["diagnose"]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from ascend_hotfix import gate, log
+from ascend_hotfix import log, toggles
 
 __all__ = ["on_import"]
 
@@ -21,7 +21,7 @@ CONFIG_PACKAGES = ("vllm_ascend.quantization.", "vllm_ascend._310p.quantization.
 
 def on_import(name: str, module: ModuleType) -> None:
     """Arms what the just imported *module* holds. Raises nothing of ours, unless strict."""
-    if gate.switched_off():
+    if toggles.switched_off():
         return
     try:
         _arm(name, module)

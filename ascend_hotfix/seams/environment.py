@@ -11,12 +11,12 @@ import os
 from collections.abc import Callable
 from types import ModuleType
 
-from ascend_hotfix.catalog import ENV_MODELS, ENV_PATH
+from ascend_hotfix import toggles
 from ascend_hotfix.seams import hooking
 
 __all__ = ["TOGGLES", "arm"]
 
-TOGGLES = (ENV_MODELS, ENV_PATH, "ASCEND_HOTFIX_STRICT", "ASCEND_HOTFIX_LEDGER")
+TOGGLES = (toggles.MODELS, toggles.PATH, toggles.STRICT, toggles.LEDGER)
 
 
 def arm(module: ModuleType) -> None:

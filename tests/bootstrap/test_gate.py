@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ascend_hotfix import gate
+from ascend_hotfix import gate, toggles
 
 BOOTSTRAP = Path(gate.__file__).parent / "bootstrap"
 
@@ -105,7 +105,7 @@ def test_arming_imports_nothing_but_gate_and_finder(fresh):
         """,
         recorder=False,
     )
-    assert result == ["ascend_hotfix", "ascend_hotfix.finder", "ascend_hotfix.gate"]
+    assert result == ["ascend_hotfix", "ascend_hotfix.finder", "ascend_hotfix.gate", "ascend_hotfix.toggles"]
 
 
 def test_modules_imported_before_arming_are_told_at_once(fresh):
@@ -195,7 +195,7 @@ def test_the_start_file_names_the_gate():
     ("value", "strict"), [(None, False), ("", False), ("0", False), ("off", False), ("1", True), ("true", True)]
 )
 def test_strict(monkeypatch, value, strict):
-    monkeypatch.delenv(gate.STRICT, raising=False)
+    monkeypatch.delenv(toggles.STRICT, raising=False)
     if value is not None:
-        monkeypatch.setenv(gate.STRICT, value)
-    assert gate.strict() is strict
+        monkeypatch.setenv(toggles.STRICT, value)
+    assert toggles.strict() is strict

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-OURS = ["ascend_hotfix", "ascend_hotfix.finder", "ascend_hotfix.gate"]
+OURS = ["ascend_hotfix", "ascend_hotfix.finder", "ascend_hotfix.gate", "ascend_hotfix.toggles"]
 
 
 def run(*command: str | Path, **env: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from cases import CASES, Case, interpreter, job_name
 
-from ascend_hotfix import gate
+from ascend_hotfix import toggles
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -44,7 +44,7 @@ class Results:
         given, answered = self._folder / f"{release}.jobs.json", self._folder / f"{release}.results.json"
         given.write_text(json.dumps(jobs))
         path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-        environ = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", gate.MODELS: "none"}
+        environ = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", toggles.MODELS: "none"}
         with (self._folder / f"{release}.log").open("w") as log:
             done = subprocess.run(
                 [str(python), str(HERE / "runner.py"), str(given), str(answered)],

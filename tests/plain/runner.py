@@ -23,7 +23,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     if job["armed"]:  # the environment's own .pth line is switched off while vLLM is imported for all jobs
         from ascend_hotfix import gate
 
-        os.environ.pop(gate.MODELS, None)
+        os.environ.pop("ASCEND_HOTFIX_MODELS", None)
         os.environ.update(job.get("environ", {}))
         gate.arm()
     import lab
