@@ -3,17 +3,17 @@
     python benchmarks/startup.py [rounds]
 
 Every round starts one interpreter of each kind, in turning order, and gives one ratio for each; the table shows the
-median ratio and the middle half. ``-S`` keeps the environment's other ``.pth`` files out; ``os`` is imported by all,
-as ``site`` does. Needs wrapt.
+median ratio and the middle half. What is measured is processor time, so that a busy machine does not blur it.
+``-S`` keeps the environment's other ``.pth`` files out; ``os`` is imported by all, as ``site`` does. Needs wrapt.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import statistics
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 __all__ = ["main", "measure"]
@@ -32,16 +32,17 @@ KINDS = {
 
 
 def start(code: str) -> float:
-    """Seconds from the start of an interpreter that runs *code* to its end."""
+    """Processor seconds, user and system, of an interpreter that runs *code*."""
     environ = {k: v for k, v in os.environ.items() if not k.startswith(("ASCEND_HOTFIX", "PYTHON"))}
     environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *(entry for entry in sys.path if entry.endswith("-packages"))])
-    begin = time.perf_counter()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, "-S", "-c", code], env=environ, check=True)
-    return time.perf_counter() - begin
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def measure(rounds: int) -> dict[str, list[float]]:
-    """Seconds of every kind, one for each round; an unmeasured round first fills the caches."""
+    """Processor seconds of every kind, one for each round; an unmeasured round first fills the caches."""
     names = list(KINDS)
     taken: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(-1, rounds):
