@@ -234,8 +234,14 @@ def _check_described(seen: View, place: str) -> None:
             found.add("draft-undescribed", name, place=place)
         elif name.endswith((".weight", ".weight_packed")) and len(tensor.shape) == 2:
             found.add("tensor-undescribed", name, place=place)
-        else:
+        elif not _weight_undescribed(seen, name):
             found.add("extra-undescribed", name, place=place)
+
+
+def _weight_undescribed(seen: View, name: str) -> bool:
+    """Is the weight beside this tensor without an entry too, and reported for both?"""
+    weight = f"{name.rpartition('.')[0]}.weight"
+    return weight in seen.checkpoint.tensors and weight not in seen.schemes
 
 
 def _check_names_of_schemes(seen: View, place: str) -> None:

@@ -123,7 +123,7 @@ def _expected_scheme(module: str, leaf: str, weight_scheme: str | None) -> str |
         return "C8"
     if module.rpartition(".")[2] in FA_PARTS and leaf in ("scale", "offset"):
         return "FAQuant"
-    if weight_scheme is not None and leaf in COMPANIONS:
+    if leaf in COMPANIONS:
         return weight_scheme
     return "FLOAT"
 
@@ -135,7 +135,7 @@ def _check_entries(view: View, module: str, leaves: Mapping[str, Tensor], weight
             continue
         said = view.schemes.get(f"{module}.{leaf}")
         wanted = _expected_scheme(module, leaf, weight_scheme)
-        if said is None or said == wanted or (wanted == "FLOAT" and is_float(said)):
+        if said is None or wanted is None or said == wanted or (wanted == "FLOAT" and is_float(said)):
             continue
         # the saver of dual-scale MXFP4 describes the bias by the weight's scheme
         if leaf == "bias" and said == weight_scheme and said.endswith("_DUALSCALE"):

@@ -613,3 +613,10 @@ def test_numbers_beyond_reason_take_neither_time_nor_memory(tmp_path: Path) -> N
     spec.add("model.layers.1.mlp.experts.999999999999.up_proj.weight", "I8", [32, 64], "W8A8_DYNAMIC")
     spec.add("visual.blocks.999999999999.norm.weight", "BF16", [8], "FLOAT")
     assert {"expert-absent", "layer-absent"} <= set(serious(diagnose(spec, tmp_path)))
+
+
+def test_weight_without_an_entry_is_not_also_a_disagreement(tmp_path: Path) -> None:
+    spec = tiny()
+    for name in [n for n in description(spec) if "_proj.weight" in n]:
+        del description(spec)[name]
+    assert set(serious(diagnose(spec, tmp_path))) == {"tensor-undescribed"}
