@@ -132,7 +132,8 @@ def _share_rotary_tables(runner: Any, vllm_config: Any) -> None:
 
     def model_forward(input_ids: Any = None, positions: Any = None, *args: Any, **kwargs: Any) -> Any:
         # For a partial rotation the table is made for the whole head; the models concerned do not read it.
-        fits = rotary._cos is not None and rotary._cos.shape[-1] == rotary._cos_sin_cache.shape[-1]
+        cos, table = rotary._cos, rotary._cos_sin_cache
+        fits = cos is not None and table is not None and cos.shape[-1] == table.shape[-1]
         if fits and positions is not None and positions.dim() == 1:
             rotary.update_cos_sin(positions)
         return forward(input_ids, positions, *args, **kwargs)
