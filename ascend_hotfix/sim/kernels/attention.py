@@ -23,11 +23,12 @@ def npu_fused_infer_attention_score(
     scale: float = 1.0,
     input_layout: str = "BSH",
     num_key_value_heads: int = 0,
+    block_size: int = 0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """``softmax(q k^T * scale) v`` without a mask for packed sequences: the form of the vision encoders.
 
     Shapes: q ``[T, H, D]``, k and v ``[S, H, D]`` (layout TND); the lengths are running sums. The second result
-    (log-sum-exp) is empty.
+    (log-sum-exp) is empty. ``block_size`` describes a paged cache and has no effect: there is no block table.
     Definition: ``torch_npu.npu_fused_infer_attention_score``; ``aclnnFusedInferAttentionScoreV3``.
     """
     op = "npu::npu_fused_infer_attention_score"
