@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ascend_hotfix.catalog import load_catalog
 from ascend_hotfix.doctor.checkpoint import Checkpoint, NotACheckpoint, Progress, model_types, read_checkpoint
-from ascend_hotfix.doctor.findings import worst_first
+from ascend_hotfix.doctor.findings import Finding, worst_first
 from ascend_hotfix.doctor.report import CouldNotRun, Options, Report, Stage
 from ascend_hotfix.doctor.static import check_static
 from ascend_hotfix.doctor.structure import Filling
@@ -66,7 +67,7 @@ def _dry_stage(report: Report, suggest: Path | None, progress: Progress | None) 
         report.stages.append(Stage("dry run", "failed", reason=f"this build of ascend-hotfix has no {DRY_RUN}"))
         return
     try:
-        report.findings += dry.run(report, suggest=suggest, progress=progress)
+        report.findings += without_echoes(report.findings, dry.run(report, suggest=suggest, progress=progress))
     except CouldNotRun as error:
         report.stages.append(Stage("dry run", "failed", time.perf_counter() - started, str(error)))
         return
@@ -78,6 +79,34 @@ def _dry_stage(report: Report, suggest: Path | None, progress: Progress | None) 
         return
     report.findings = worst_first(report.findings)
     report.stages.append(Stage("dry run", "done", time.perf_counter() - started))
+
+
+# What the static stage says, and how the dry run says the same: code and the param that must agree.
+ECHOES = {
+    "router-bias-absent": ("parameter-unwritten", "leaf"),
+    "router-bias-filled": ("parameter-unwritten", "leaf"),
+    "companion-absent": ("parameter-unwritten", "leaf"),
+    "scheme-not-in-release": ("scheme-unsupported", "scheme"),
+}
+
+
+def without_echoes(static: Sequence[Finding], dry: Sequence[Finding]) -> list[Finding]:
+    """Findings of the dry run less those that repeat a static one: the same cause, and no more of it.
+
+    Where the dry run counts more than the static stage, something else is wrong too, and all of it stays.
+    """
+    told: Counter[tuple[str, str]] = Counter()
+    for finding in static:
+        if finding.code in ECHOES:
+            code, param = ECHOES[finding.code]
+            told[code, finding.params[param].rpartition(".")[2]] += finding.count
+    heard: dict[tuple[str, str], list[Finding]] = {}
+    for finding in dry:
+        for code, param in set(ECHOES.values()):
+            if finding.code == code:
+                heard.setdefault((code, finding.params.get(param, "").rpartition(".")[2]), []).append(finding)
+    echoes = [f for key, said in heard.items() if sum(f.count for f in said) <= told[key] for f in said]
+    return [finding for finding in dry if finding not in echoes]
 
 
 def blocking(report: Report) -> str:

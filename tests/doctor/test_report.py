@@ -19,6 +19,7 @@ from ascend_hotfix import __version__, cli
 from ascend_hotfix.doctor import run
 from ascend_hotfix.doctor.findings import Finding
 from ascend_hotfix.doctor.report import CouldNotRun, Options, ProgressBar, Report, Stage, to_json, to_text
+from ascend_hotfix.doctor.texts import TEXTS, Text
 
 ROOT = Path(__file__).parent.parent.parent
 TYPES = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "boolean": bool}
@@ -248,6 +249,21 @@ def test_dry_run_that_cannot_run_says_why(tmp_path: Path, monkeypatch: pytest.Mo
     _dry(monkeypatch, CouldNotRun("no compiler"))
     report = run.diagnose(str(tiny().write(tmp_path)), Options(), BOTH)
     assert (report.stages[1].status, report.stages[1].reason, report.exit_code) == ("failed", "no compiler", 2)
+
+
+@pytest.mark.parametrize(("counts", "left"), [((1, 1), 0), ((2, 1), 2)])
+@pytest.mark.parametrize("leaf", ["e_score_correction_bias", "bias"])
+def test_cause_that_both_stages_see_is_told_once(
+    leaf: str, counts: tuple[int, int], left: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless the dry run counts more of it, or means another parameter."""
+    monkeypatch.setitem(TEXTS, "parameter-unwritten", Text("fault", "{count} {leaf}", "", ""))
+    dry = [Finding("parameter-unwritten", p, c, params={"leaf": leaf}) for p, c in zip(("target", "draft"), counts)]
+    _dry(monkeypatch, dry)
+    report = run.diagnose(str(genuine("glm4_moe-w8a8").write(tmp_path)), Options(), BOTH)
+    codes = [f.code for f in report.findings]
+    assert codes.count("parameter-unwritten") == (left if leaf.startswith("e_") else 2)
+    assert any(code.startswith("router-bias") for code in codes)
 
 
 def test_mistake_of_ours_in_the_dry_run_keeps_the_static_findings(
