@@ -502,7 +502,7 @@ class Fix:
 
     * ``build``: prefix that vLLM gives to a part of the model -> prefix it should have;
     * ``lookup``: module name asked of the description -> module name in the description, without a leaf
-      such as ``.weight``; ``""`` is a layer that was built without a prefix;
+      such as ``.weight`` unless the rule is about it; ``""`` is a layer that was built without a prefix;
     * ``weights``: tensor name in the checkpoint -> name that the model's ``load_weights`` understands;
     * ``params``: parameter that exists -> name by which a loader asks for it. Both names work then.
 

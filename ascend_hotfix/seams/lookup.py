@@ -237,6 +237,15 @@ class _Attempt:
             if renaming and (keys := self.description.alias(module, renaming.new)):
                 renamer.count(renaming)
                 return self._added(one.patch, one.fix.id, "lookup", f"{module or '(empty)'} -> {renaming.new}", keys)
+        return self._rename_leaf(module + LEAF)
+
+    def _rename_leaf(self, key: str) -> bool:
+        """A rule may name the leaf: packed tensors are described as ``weight_packed`` (vllm-ascend PR #4516)."""
+        for one, renamer in self.scope.renamers("lookup"):
+            if renaming := renamer.resolve(key, self.description.has):
+                renamer.count(renaming)
+                self.description[key] = self.description[renaming.new]
+                return self._added(one.patch, one.fix.id, "lookup", f"{key} -> {renaming.new}", [key])
         return False
 
     def _pack(self, module: str) -> bool:

@@ -18,7 +18,7 @@ from ascend_hotfix.catalog import Selection
 from ascend_hotfix.ledger import LEDGER
 from ascend_hotfix.scope import Scope
 
-__all__ = ["Aliases"]
+__all__ = ["Aliases", "own_parameters"]
 
 
 class _Name(str):
@@ -43,6 +43,11 @@ class _Name(str):
         return same
 
     __hash__ = str.__hash__
+
+
+def own_parameters(model: Any) -> dict[str, Any]:
+    """*model*'s parameters under their own names. Aliases are for upstream: a lookup of ours must not count as its."""
+    return dict(type(model).named_parameters(model, remove_duplicate=False))
 
 
 class Aliases:

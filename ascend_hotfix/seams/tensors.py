@@ -16,6 +16,7 @@ from ascend_hotfix.ledger import LEDGER
 from ascend_hotfix.names import layer_number, matches
 from ascend_hotfix.records import Absent, Dequantize, Stack, Unfuse
 from ascend_hotfix.scope import Scope
+from ascend_hotfix.seams.params import own_parameters
 
 if TYPE_CHECKING:
     from ascend_hotfix.seams.weights import Places
@@ -93,7 +94,7 @@ class Tensors:
 
     def _named(self) -> dict[str, Any]:
         if self._parameters is None:
-            self._parameters = dict(self._model.named_parameters(remove_duplicate=False))
+            self._parameters = own_parameters(self._model)
         return self._parameters
 
     def _stacked(self, record: Stack, name: str) -> Iterator[tuple[str, str | int]]:

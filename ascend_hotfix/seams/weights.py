@@ -8,6 +8,7 @@ model (:class:`Places`), so a rule does nothing once upstream knows the name.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -23,6 +24,8 @@ from ascend_hotfix.seams.tensors import Tensors
 __all__ = ["Places", "arm_class", "remember"]
 
 PARAMETER, MODULE, NEIGHBOUR, NOWHERE = 3, 2, 1, 0
+# a draft's loader puts the tensors of its decoder layer below this module (DeepSeek, GLM-4 MoE)
+DRAFT_LAYER = re.compile(r"(?:[^.]+\.)*layers\.\d+\.")
 EXPERT_SHARDS = {"gate_proj": "w13", "up_proj": "w13", "w1": "w13", "w3": "w13", "down_proj": "w2", "w2": "w2"}
 
 
@@ -94,9 +97,10 @@ class Places:
     """Where in a built model a checkpoint name can land, as upstream's own mapper and fused names have it."""
 
     def __init__(self, model: Any, packed: Mapping[str, Iterable[str]] | None = None) -> None:
-        self.parameters = dict(model.named_parameters(remove_duplicate=False))
+        self.parameters = params.own_parameters(model)
         self.parameters.update(model.named_buffers(remove_duplicate=False))
         self.modules = {name for name, _ in model.named_modules()}
+        self._draft = any(".mtp_block." in name for name in self.modules)
         self._mapper = getattr(model, "hf_to_vllm_mapper", None)
         self._fused: dict[str, set[str]] = {}
         own = getattr(model, "packed_modules_mapping", None)
@@ -149,9 +153,13 @@ class Places:
         return map_name(name) if callable(map_name) else name
 
     def _variants(self, name: str) -> Iterator[str]:
-        """*name*, with its module fused, and with its expert's number taken out."""
-        yield name
-        segments = name.split(".")
+        """*name*, with its module fused, and with its expert's number taken out; the same inside a draft's block."""
+        yield from self._fused_variants(name.split("."))
+        if self._draft and (found := DRAFT_LAYER.match(name)):
+            yield from self._fused_variants(f"{found[0]}mtp_block.{name[found.end() :]}".split("."))
+
+    def _fused_variants(self, segments: list[str]) -> Iterator[str]:
+        yield ".".join(segments)
         for index, segment in enumerate(segments[:-1]):
             for fused in self._fused.get(segment, ()):
                 yield ".".join([*segments[:index], fused, *segments[index + 1 :]])

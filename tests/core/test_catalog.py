@@ -124,10 +124,10 @@ def test_a_broken_file_leaves_the_others_in_use(tmp_path: Path) -> None:
 
 
 def test_of_two_patches_of_one_name_the_users_is_used_and_the_other_reported(tmp_path: Path) -> None:
-    mine = write(tmp_path, "mine.py", GOOD.format(name='name="kimi_k2",'))
+    mine = write(tmp_path, "mine.py", GOOD.format(name='name="deepseek",'))
     held = load_catalog({"ASCEND_HOTFIX_PATH": str(mine)})
-    assert held.sources["kimi_k2"].origin == str(mine)
-    assert len(held.problems) == 1 and "'kimi_k2' is taken by" in held.problems[0]
+    assert held.sources["deepseek"].origin == str(mine)
+    assert len(held.problems) == 1 and "'deepseek' is taken by" in held.problems[0]
 
 
 def test_a_path_that_is_not_there_and_an_empty_folder_are_reported(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -62,6 +63,16 @@ class Model:
 weights.arm_class(Model)
 
 
+class DraftModel(Model):
+    """A draft, whose loader moves its layers below ``mtp_block``."""
+
+    def load_weights(self, weights: Any) -> set[str]:
+        return super().load_weights((re.sub(r"(layers\.\d+)\.", r"\1.mtp_block.", name), t) for name, t in weights)
+
+
+weights.arm_class(DraftModel)
+
+
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ASCEND_HOTFIX_MODELS", raising=False)
@@ -98,6 +109,14 @@ def test_fused_names_count_as_landing() -> None:
     assert hits("weights") == 0
     load(model, {"attn.k_proj.weight": 2}, weights=(Prefix("", "model"),))
     assert hits("weights") == 1 and model.held["model.attn.qkv_proj.weight"].value == 2
+
+
+def test_a_name_that_a_drafts_loader_puts_below_its_block_counts_as_landing() -> None:
+    model = DraftModel("model.layers.2.mtp_block.self_attn.mla_attn.fa_k.offset", "model.layers.2.mtp_block.fc.weight")
+    tensors = {"model.layers.2.self_attn.fa_k.offset": 1, "model.layers.2.fc.weight": 2}
+    load(model, tensors, weights=(Segments("self_attn.fa_k", "self_attn.mla_attn.fa_k"), Segments("fc", "fd")))
+    assert [one.value for one in model.held.values()] == [1, 2]
+    assert hits("weights") == 1
 
 
 def test_a_leaf_that_no_parameter_has_is_renamed() -> None:
@@ -140,6 +159,22 @@ def test_a_right_loader_leaves_the_aliases_unused() -> None:
     load(model, {"mlp.experts.routed_experts.w13_weight": 1}, **rules)
     assert hits("params") == 0
     assert LEDGER.entry("patch", "fix", "params").state != "applied"
+
+
+def test_a_look_of_ours_at_an_alias_is_no_hit() -> None:
+    class Experts(Model):
+        def load_weights(self, weights: Any) -> set[str]:
+            parameters = dict(self.named_parameters())
+            for _, tensor in weights:
+                parameters["mlp.experts.routed_experts.w13_weight"].value = tensor
+            return set(self.held)
+
+    weights.arm_class(Experts)
+    model = Experts("mlp.experts.routed_experts.w13_weight")
+    rules = {"params": (Segments("experts.routed_experts", "experts"),), "drop": (Drop("other.weight"),)}
+    load(model, {"mlp.experts.0.gate_proj.weight": 1}, **rules)
+    assert model.held["mlp.experts.routed_experts.w13_weight"].value == 1
+    assert hits("params") == 0
 
 
 def test_an_error_of_the_loader_keeps_its_type_and_names_the_tensor() -> None:
