@@ -1,0 +1,36 @@
+"""LongCat-Flash: the row, and the names of its MTP layer."""
+
+from ascend_hotfix.records import Fix, ModelPatch, Packed, Prefix, per_expert
+
+PATCH = ModelPatch(
+    model_types=("longcat_flash", "longcat_flash_mtp", "longcat_flash_ngram"),
+    fixes=(
+        Fix(
+            id="row",
+            why="no packed row for longcat_flash: fused projections and experts are looked up under the fused name",
+            refs=("vllm-ascend packed_modules_model_mapping before 0.13.0rc2",),
+            versions={"vllm-ascend": ">=0.11,<0.30"},
+            retire="0.13.0rc2 has the row for longcat_flash, no release up to 0.29 one for its draft and ngram types",
+            packed=(
+                Packed("gate_up_proj", ("gate_proj", "up_proj")),
+                Packed("experts", per_expert()),
+                Packed("fused_qkv_a_proj", ("q_a_proj", "kv_a_proj_with_mqa")),
+            ),
+        ),
+        Fix(
+            id="mtp-names",
+            why="the draft asks model.layers.M.*, the description says model.mtp.layers.0.*, with the MLP below "
+            "transformer_layer",
+            refs=("vllm longcat_flash_mtp.py, load_weights",),
+            versions={"vllm-ascend": ">=0.13"},
+            retire="never fixed upstream",
+            lookup=(
+                Prefix("model.layers.*.mtp_block.mlp", "model.mtp.layers.0.transformer_layer.mlp"),
+                Prefix("model.layers.*.mlp", "model.mtp.layers.0.transformer_layer.mlp"),
+                Prefix("model.layers.*.mtp_block", "model.mtp.layers.0"),
+                Prefix("model.layers.*", "model.mtp.layers.0"),
+                Prefix("eh_proj", "model.mtp.layers.0.eh_proj"),
+            ),
+        ),
+    ),
+)
