@@ -40,9 +40,10 @@ class Follower(TorchDispatchMode):
             self.origins[self._key(tensor)] = {name}
             yield name, tensor
 
-    def _size(self, name: str, landed: dict[str, list[str]]) -> int:
-        """Elements of the tensors in a parameter."""
-        return sum(self.sizes[one] for one in landed.get(name, ()))
+    def _is_cut(self, name: str, tensors: list[str], size: int) -> bool:
+        """Do *tensors* have more elements than the parameter? Two that each fill it are copies, not parts."""
+        sizes = [self.sizes[one] for one in tensors]
+        return sum(sizes) > size and size not in sizes and not name.endswith(PER_SHARD)
 
     def _key(self, tensor: Any) -> int:
         storage = tensor.untyped_storage()
@@ -101,7 +102,7 @@ class Follower(TorchDispatchMode):
             weights = [one for one in landed.get(name, ()) if one.endswith(".weight")]
             if any(self.floating[one] != tensor.is_floating_point() for one in weights):
                 cast.append(name)
-            if self._size(name, landed) > tensor.numel() and not name.endswith(PER_SHARD):
+            if self._is_cut(name, landed.get(name, []), tensor.numel()):
                 cut.append(name)
             if any(part in name for part in show):
                 values[name] = tensor.detach().float().flatten()[:8].tolist()
