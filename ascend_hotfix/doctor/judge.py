@@ -1,0 +1,385 @@
+"""Turns what a dry run saw into findings: one per cause, with what follows from the cause left out.
+
+A layer that asked the description in vain, or whose scheme the release lacks, explains every dtype, shape and
+missing tensor below it; those are not reported again. What is known to be harmless is listed in
+:func:`_harmless_unwritten` and :func:`_harmless_unused`, each with its reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ascend_hotfix.doctor.align import Alignment, align, nearest
+from ascend_hotfix.doctor.dryrun import Part, fused_rows
+from ascend_hotfix.doctor.findings import Collector, Finding, pattern
+from ascend_hotfix.doctor.observe import Box, Frame
+
+__all__ = ["Evidence", "draft_tensors", "evidence", "judge"]
+
+QUANTIZED = ("int8", "uint8", "float8", "float4", "int4")
+NORM_SUFFIXES = ("norm", "layernorm")
+
+
+def draft_tensors(names: Iterable[str], config: Mapping[str, Any]) -> set[str]:
+    """The tensors that belong to draft (MTP) layers: numbered from ``num_hidden_layers`` on, or below ``mtp``.
+
+    DeepSeek, GLM, Kimi number their draft layers on; Qwen3.5, LongCat and DeepSeek-V4 nest them under ``mtp``.
+    """
+    layers = 0
+    stack: list[Mapping[str, Any]] = [config]
+    counts = []
+    while stack:
+        current = stack.pop()
+        for key in ("num_hidden_layers", "num_layers"):
+            if isinstance(current.get(key), int):
+                counts.append(current[key])
+        stack += [v for k, v in current.items() if isinstance(v, dict) and k.endswith("config") and "vision" not in k]
+    layers = max(counts, default=0)
+    found = set()
+    for name in names:
+        parts = name.split(".")
+        if "mtp" in parts:
+            found.add(name)
+            continue
+        for i, part in enumerate(parts[:-1]):
+            if part == "layers" and parts[i + 1].isdigit() and "mtp" not in parts:
+                if layers and int(parts[i + 1]) >= layers and not any("vis" in p or "audio" in p for p in parts[:i]):
+                    found.add(name)
+                break
+    return found
+
+
+@dataclass
+class Evidence:
+    """What stays unexplained by harmless reasons, sorted for findings and suggestions.
+
+    ``missing`` description names (without leaf) by frame; ``rootless`` findings come after it.
+    """
+
+    missing: dict[str, Frame] = field(default_factory=dict)
+    alignment: Alignment = field(default_factory=Alignment)
+    rows: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    row_frames: dict[str, list[str]] = field(default_factory=dict)
+    unsupported: list[Frame] = field(default_factory=list)
+    failed: list[Frame] = field(default_factory=list)
+    roots: set[str] = field(default_factory=set)
+    unused: list[str] = field(default_factory=list)
+    unwritten: list[str] = field(default_factory=list)
+
+
+def _stem(name: str) -> str:
+    return name.removesuffix(".weight")
+
+
+def _module(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def _description_modules(description: Mapping[str, Any]) -> dict[str, str]:
+    return {_stem(name): scheme for name, scheme in description.items() if name.endswith(".weight")}
+
+
+def _homes(part: Part) -> dict[str, str]:
+    """Checkpoint module to the built module that its tensors reach."""
+    homes: dict[str, str] = {}
+    for tensor, parameters in part.landed.items():
+        homes.setdefault(_module(tensor), _module(parameters[0]))
+    return homes
+
+
+def _quantized_dtype(name: str) -> bool:
+    return name.startswith(QUANTIZED)
+
+
+def evidence(part: Part, tensors: Mapping[str, Any]) -> Evidence:
+    """Sort what *part* saw by cause."""
+    found = Evidence()
+    known = _description_modules(part.description)
+    homes = _homes(part)
+    float_but_quantized = {_module(p) for _, source, p, target in part.cast if _quantized_dtype(source) and target in ("bfloat16", "float16", "float32")}
+    leftovers = {homes.get(_module(t), "") for t in [*part.unused, *(r.tensor for r in part.refused)] if t.endswith(("scale", "offset", "scale_bias", "quant_bias"))}
+    for frame in part.frames:
+        silent = frame.missing and not frame.standin and not frame.error
+        if silent:
+            if frame.kind in ("attention", "other") or not frame.float_method:
+                continue
+            if frame.module not in float_but_quantized and frame.module not in leftovers:
+                continue
+        if frame.missing:
+            for name in frame.missing:
+                found.missing.setdefault(_stem(name), frame)
+            found.roots.add(frame.module)
+        if frame.error and frame.error.startswith("NotImplementedError"):
+            found.unsupported.append(frame)
+            found.roots.add(frame.module)
+        elif frame.error and "set()" in frame.error:
+            found.missing.setdefault(frame.prefix, frame)
+            found.roots.add(frame.module)
+        elif frame.error:
+            found.failed.append(frame)
+            found.roots.add(frame.module)
+    found.roots.discard("")
+    _explain_missing(found, known, part)
+    return found
+
+
+def _explain_missing(found: Evidence, known: Mapping[str, str], part: Part) -> None:
+    """Rules for the missing names; what remains may be a fused module without a row."""
+    names = list(found.missing)
+    found.alignment = align(names, known, same=lambda a, b: known.get(a) == known.get(b))
+    rows = fused_rows()
+    modules = set(known)
+    for name in list(found.alignment.unexplained):
+        parent, _, leaf = name.rpartition(".")
+        parents = [parent, *(rule.apply(parent) for rule in found.alignment.rules)]
+        parents += [rule.apply(name).rpartition(".")[0] for rule in found.alignment.rules]
+        row = _row_for(leaf, parents, rows, modules)
+        if row:
+            found.rows.setdefault(leaf, row)
+            found.row_frames.setdefault(leaf, []).append(name)
+            found.alignment.unexplained.remove(name)
+
+
+def _row_for(
+    leaf: str, parents: Iterable[str], rows: Mapping[str, list[tuple[str, ...]]], modules: Collection[str]
+) -> tuple[str, ...]:
+    """The shards of fused module *leaf* that the description has below one of *parents*."""
+    for parent in parents:
+        dot = f"{parent}." if parent else ""
+        for row in rows.get(leaf, []):
+            if all(f"{dot}{shard}" in modules for shard in row):
+                return row
+        if leaf == "experts":
+            for shards in (("gate_proj", "up_proj", "down_proj"), ("w1", "w2", "w3")):
+                row = tuple(f"experts.0.{shard}" for shard in shards)
+                if all(f"{dot}{shard}" in modules for shard in row):
+                    return row
+    return ()
+
+
+# --- findings ---------------------------------------------------------------------------------------------------------
+
+
+def judge(
+    part: Part, tensors: Mapping[str, Any], config: Mapping[str, Any], consumed_elsewhere: Collection[str] = ()
+) -> list[Finding]:
+    """The findings of one part. *consumed_elsewhere*: tensors that another part (the draft) takes."""
+    found = Collector(stage="dry-run")
+    place = part.role
+    if part.failure and not part.model_class:
+        _build_failure(part, found, place)
+    seen = evidence(part, tensors)
+    _lookup_findings(part, seen, found, place)
+    if not part.model_class:
+        return found.findings()
+    if part.failure:
+        found.add("load-failed", place=place, error=part.failure, where=part.failure_place)
+    _load_findings(part, seen, tensors, config, consumed_elsewhere, found, place)
+    return found.findings()
+
+
+def _build_failure(part: Part, found: Collector, place: str) -> None:
+    known = next((f for f in part.frames if f.error), None)
+    if known is not None and known is part.frames[-1]:
+        return  # reported as what the layer asked
+    found.add("build-failed", place=place, error=part.failure, where=part.failure_place)
+
+
+def _lookup_findings(part: Part, seen: Evidence, found: Collector, place: str) -> None:
+    for rule, names in seen.alignment.explained.items():
+        old, new = getattr(rule, "old", ""), getattr(rule, "new", "")
+        for name in names:
+            code = "lookup-silent" if _silent(seen.missing[name]) else "lookup-missing"
+            found.add(code, name, place=place, asked=old or "an empty prefix", known=new or "no such segment")
+    for choice in seen.alignment.choices:
+        news = " or ".join(str(getattr(rule, "new", "")) for rule in choice.rules)
+        for name in choice.names:
+            code = "lookup-silent" if _silent(seen.missing[name]) else "lookup-missing"
+            found.add(code, name, place=place, asked=str(getattr(choice.rules[0], "old", "")), known=news)
+    for fused, names in seen.row_frames.items():
+        for name in names:
+            found.add("row-missing", name, place=place, fused=fused, shards=", ".join(seen.rows[fused]))
+    known = list(_description_modules(part.description))
+    groups: dict[str, list[str]] = {}
+    for name in seen.alignment.unexplained:
+        groups.setdefault(pattern(f".{name}.")[1:-1], []).append(name)
+    for shape, names in groups.items():
+        near = nearest(names[0], known) if names[0] else []
+        for name in names:
+            code = "lookup-silent" if _silent(seen.missing[name]) else "lookup-missing"
+            found.add(code, name or ".weight", place=place, asked=shape or "an empty prefix", known=pattern(near[0]) if near else "nothing like it")
+    for frame in seen.unsupported:
+        scheme = _wanted(frame, part)
+        found.add("scheme-unsupported", frame.prefix, place=place, scheme=scheme, kind=frame.kind)
+    for frame in seen.failed:
+        found.add("lookup-refused", frame.prefix, place=place, error=pattern(frame.error.replace(frame.prefix, "the layer")))
+
+
+def _silent(frame: Frame) -> bool:
+    return not frame.standin and not frame.error
+
+
+def _wanted(frame: Frame, part: Part) -> str:
+    """The scheme that was refused."""
+    quantized = [s for s in frame.answers.values() if s != "FLOAT"]
+    if quantized:
+        return quantized[0]
+    if frame.kind == "attention":
+        for key in ("fa_quant_type", "kv_quant_type", "kv_cache_type", "indexer_quant_type"):
+            if part.description.get(key):
+                return str(part.description[key])
+    return frame.guess or "its scheme"
+
+
+def _load_findings(
+    part: Part,
+    seen: Evidence,
+    tensors: Mapping[str, Any],
+    config: Mapping[str, Any],
+    elsewhere: Collection[str],
+    found: Collector,
+    place: str,
+) -> None:
+    homes = _homes(part)
+    roots = seen.roots
+    own_draft = draft_tensors(tensors, config) if part.role == "target" else set()
+
+    def rooted(module: str) -> bool:
+        return module in roots or any(module.startswith(f"{root}.") for root in roots)
+
+    def consequence(tensor: str) -> bool:
+        """Does this tensor belong to a layer whose scheme is already in question?"""
+        module = _module(tensor)
+        home = homes.get(module, "")
+        if home and rooted(home):
+            return True
+        return not home and bool(roots) and _rooted_by_name(module, roots, homes)
+
+    for refused in part.refused:
+        if not consequence(refused.tensor):
+            _refused(refused, part, found, place)
+            seen.unused.append(refused.tensor)
+    for tensor in part.unused:
+        if tensor in elsewhere or tensor in own_draft or consequence(tensor) or _harmless_unused(tensor, part, homes):
+            continue
+        found.add("tensor-unused", tensor, place=place, leaf=_leaf(tensor))
+        seen.unused.append(tensor)
+    for name in part.unwritten:
+        if rooted(_module(name)) or _harmless_unwritten(name, part, tensors, homes):
+            continue
+        seen.unwritten.append(name)
+        found.add("parameter-unwritten", name, place=place, leaf=_leaf(name))
+    for name, boxes in part.partial.items():
+        if rooted(_module(name)):
+            continue
+        seen.unwritten.append(name)
+        found.add("parameter-partial", name, place=place, leaf=_leaf(name), where=_where(name, boxes, part), count=len(boxes))
+    for tensor, boxes in part.cut.items():
+        if not consequence(tensor):
+            found.add("tensor-cut", tensor, place=place, what=_rest(boxes), shape=str(list(tensors[tensor].shape)))
+    for tensor, source, parameter, target in part.cast:
+        if rooted(_module(parameter)) or (_leaf(tensor) == "input_offset" and target == "int8"):
+            continue  # input_offset: written as a float by ModelSlim, small whole numbers
+        if _quantized_dtype(source) and not _quantized_dtype(target):
+            code = "quantized-into-float"
+        elif _quantized_dtype(target) and not _quantized_dtype(source):
+            code = "float-into-quantized"
+        else:
+            code = "dtype-cast"
+        found.add(code, tensor, place=place, source=source, target=target)
+    for tensor, source, parameter, target in part.spread:
+        if not rooted(_module(parameter)):
+            found.add("tensor-spread", tensor, place=place, source=source, target=target)
+
+
+def _rooted_by_name(module: str, roots: Collection[str], homes: Mapping[str, str]) -> bool:
+    """A tensor that nothing of its module landed: does the path of a doubtful layer end like its own?"""
+    parts = module.split(".")
+    if "experts" in parts:
+        parts = parts[: parts.index("experts") + 1]
+    ends = {parts[-1]}
+    ends.update(fused for fused, rows in fused_rows().items() for row in rows if parts[-1] in row)
+    tails = [[*parts[:-1], end] for end in ends]
+    for root in roots:
+        other = root.removesuffix(".routed_experts").split(".")
+        for tail in tails:
+            size = min(4, len(tail), len(other))
+            if size > 1 and tail[-size:] == other[-size:]:
+                return True
+    return False
+
+
+def _leaf(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _refused(refused: Any, part: Part, found: Collector, place: str) -> None:
+    shape_error = refused.error in ("AssertionError", "RuntimeError", "IndexError") or "size" in refused.text
+    text = pattern(f".{refused.asked or refused.text}")[1:] or refused.error
+    if shape_error and not refused.asked:
+        found.add("tensor-shape-refused", refused.tensor, place=place, error=refused.error, where=refused.place)
+    else:
+        asked = pattern(f".{refused.asked}")[1:] if refused.asked else text
+        found.add("tensor-refused", refused.tensor, place=place, asked=asked, where=refused.place)
+
+
+def _rest(boxes: list[Box]) -> str:
+    if not boxes:
+        return "all but a part"
+    box = boxes[0]
+    return "[" + ", ".join(f"{a}:{b}" for a, b in box) + "]"
+
+
+def _where(name: str, boxes: list[Box], part: Part) -> str:
+    """Which experts or rows: the first dimension tells, bounded."""
+    firsts = sorted({a for box in boxes for a in range(box[0][0], box[0][1])}) if boxes and boxes[0] else []
+    if "experts" in name:
+        shown = ", ".join(map(str, firsts[:8])) + (" ..." if len(firsts) > 8 else "")
+        return f"experts {shown}"
+    return f"region {_rest(boxes)}"
+
+
+def _harmless_unused(tensor: str, part: Part, homes: Mapping[str, str]) -> bool:
+    """Tensors that upstream leaves aside and that change nothing."""
+    module, leaf = _module(tensor), _leaf(tensor)
+    home = homes.get(module, "")
+    if leaf == "bias" and f"{home}.quant_bias" in part.parameters:
+        # ModelSlim folds the bias that smoothing adds into quant_bias of static W8A8. W8A8_MIX has a dynamic path
+        # that does not read quant_bias, so there it is lost.
+        return _scheme_of(home, part) == "W8A8"
+    return _leaf(module) == "rot" or tensor.endswith("rot.weight")  # QuaRot's global rotation: for the draft only
+
+
+def _scheme_of(module: str, part: Part) -> str:
+    for frame in part.frames:
+        if frame.module == module:
+            return next(iter(frame.answers.values()), frame.standin)
+    return ""
+
+
+def _harmless_unwritten(name: str, part: Part, tensors: Mapping[str, Any], homes: Mapping[str, str]) -> bool:
+    """Parameters that no tensor needs to fill."""
+    module, leaf = _module(name), _leaf(name)
+    cls = part.modules.get(module, "")
+    if leaf == "bias" and "Norm" in cls:
+        return True  # added by vllm-ascend to every RMSNorm and zero unless a smoothed checkpoint has one
+    if leaf in ("weight_scale", "weight_offset") and _scheme_of(module, part) == "W8A8":
+        # The v1 service of ModelSlim writes no weight_scale for static W8A8, and apply reads deq_scale only.
+        return f"{module}.deq_scale" not in part.unwritten and not _v0(part)
+    if leaf == "ascend_conv1d_weight":
+        return True  # derived from conv1d.weight after loading
+    if re.search(r"\.fa_q\.(scale|offset)$", name) or re.search(r"\.(q_rot|k_rot)(\.weight)?$", name):
+        # fa_q: the query is quantized dynamically, the backend reads fa_k only. q_rot, k_rot: has its own hadamard.
+        short = ".".join(name.split(".")[-2:]) if "fa_q" in name else leaf
+        return not any(t.endswith((short, f"{short}.weight")) for t in tensors)
+    return False
+
+
+def _v0(part: Part) -> bool:
+    """Does this checkpoint's static W8A8 carry weight scales (written by ModelSlim's older service)?"""
+    static = {f.module for f in part.frames if next(iter(f.answers.values()), "") == "W8A8"}
+    written = {_module(p) for targets in part.landed.values() for p in targets if p.endswith(".weight_scale")}
+    return bool(static & written)
