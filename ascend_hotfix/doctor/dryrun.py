@@ -1,468 +1,237 @@
-"""Builds the installed upstream's model without memory, loads the checkpoint's headers into it, and says what is wrong.
+"""The dry run: does the installed upstream load this checkpoint right, without an NPU and without reading weights?
 
-The real model class, the real quant config and the real ``load_weights`` run on the meta device, fed with tensors that
-have a dtype and a shape and no data. What they ask and fill is watched (:mod:`ascend_hotfix.doctor.observe`) and judged
-here. One run reports every fault it can reach: a description name that is missing gets a stand-in, a tensor that the
-loader refuses is set aside, and the run goes on.
-
-torch, vllm and vllm_ascend are imported by the functions that need them.
+Upstream is imported once, in a process of its own (:class:`ascend_hotfix.sim.pool.Zygote`), with the seams armed as in
+a server; each run is a fork of it, since one process can build one model. The NPU is simulated there in any case, so a
+real one is not touched.
 """
 
 from __future__ import annotations
 
-import re
-import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import os
+import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ascend_hotfix.doctor.findings import pattern
-from ascend_hotfix.doctor.observe import Box, Description, Frame, Recorder, box_of, uncovered, watching
+from ascend_hotfix.doctor.checkpoint import Checkpoint, NotACheckpoint, Progress, model_types, read_checkpoint
+from ascend_hotfix.doctor.findings import Collector, Finding, worst_first
+from ascend_hotfix.doctor.judge import draft_tensors, judge
+from ascend_hotfix.doctor.rehearsal import Part, observe
+from ascend_hotfix.doctor.report import CouldNotRun
 
-__all__ = ["Host", "Part", "Refused", "meta_tensors", "observe"]
+if TYPE_CHECKING:
+    from ascend_hotfix.doctor.report import Report
+    from ascend_hotfix.sim.pool import Zygote
 
-SAME_FAULT = 3
-"""After so many refusals of one pattern for one reason, its remaining tensors count as refused untried."""
+__all__ = ["Split", "check", "rehearse", "run", "start"]
 
-TORCH_DTYPES: Mapping[str, str] = {
-    "BOOL": "bool",
-    "U8": "uint8",
-    "I8": "int8",
-    "I16": "int16",
-    "I32": "int32",
-    "I64": "int64",
-    "F16": "float16",
-    "BF16": "bfloat16",
-    "F32": "float32",
-    "F64": "float64",
-    "F8_E4M3": "float8_e4m3fn",
-    "F8_E5M2": "float8_e5m2",
-    "F8_E8M0": "float8_e8m0fnu",
-}
-
-
-class Host(Protocol):
-    """What the dry run needs of the environment it runs in (:mod:`ascend_hotfix.sim.lab` off an NPU)."""
-
-    def build(self, vllm_config: Any, device: str = "meta") -> Any: ...
-
-    def load(self, model: Any, vllm_config: Any, weights: Iterator[tuple[str, Any]]) -> Any: ...
+CASE_SECONDS = 3600.0
+"""No dry run seen took more than a minute; this only ends one that hangs."""
 
 
 @dataclass(frozen=True)
-class Refused:
-    """A tensor at which ``load_weights`` raised. ``tried`` is False where only its pattern was refused before."""
+class Split:
+    """How the server would split the model, and the rank that is looked at."""
 
-    tensor: str
-    error: str
-    text: str
-    place: str
-    asked: str = ""
-    tried: bool = True
+    tensor_parallel_size: int = 1
+    expert_parallel: bool = False
+    rank: int = 0
+
+    @property
+    def ranks(self) -> tuple[Split, ...]:
+        """The first and the last rank: what a split cuts off shows at one of the two."""
+        size = self.tensor_parallel_size
+        return tuple(Split(size, self.expert_parallel, rank) for rank in sorted({0, size - 1}))
 
 
 @dataclass
-class Part:
-    """What one model (target or draft) made of the checkpoint. Plain data; parameters by their own names.
+class Rehearsal:
+    """Target and draft of one checkpoint, with what could not be done."""
 
-    ``modules`` maps a module to its class; ``landed`` a tensor to the parameters it reached; ``unwritten`` parameters
-    to (shape, dtype); ``partial`` to their unwritten boxes; ``cut`` tensors to the boxes of them that went nowhere;
-    ``cast`` and ``spread`` are (tensor, of the tensor, parameter, of the parameter) for dtype kind and shape.
-    """
-
-    role: str
-    model_class: str = ""
-    frames: list[Frame] = field(default_factory=list)
-    failure: str = ""
-    failure_place: str = ""
-    refused: list[Refused] = field(default_factory=list)
-    unused: list[str] = field(default_factory=list)
-    unwritten: dict[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
-    partial: dict[str, list[Box]] = field(default_factory=dict)
-    cut: dict[str, list[Box]] = field(default_factory=dict)
-    cast: list[tuple[str, str, str, str]] = field(default_factory=list)
-    spread: list[tuple[str, str, str, str]] = field(default_factory=list)
-    landed: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    modules: dict[str, str] = field(default_factory=dict)
-    parameters: dict[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
-    packed: dict[str, list[str]] = field(default_factory=dict)
-    description: dict[str, Any] = field(default_factory=dict)
+    checkpoint: Checkpoint
+    parts: list[Part] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
 
 
-def meta_tensors(tensors: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """(name, tensor on the meta device) for each header entry (anything with ``dtype`` and ``shape``)."""
-    import torch
-
-    dtypes = {ours: getattr(torch, theirs) for ours, theirs in TORCH_DTYPES.items() if hasattr(torch, theirs)}
-    empty, meta = torch.empty, torch.device("meta")
-    for name, tensor in tensors.items():
-        yield name, empty(tensor.shape, dtype=dtypes.get(tensor.dtype, torch.uint8), device=meta)
+# --- in the process that has upstream -------------------------------------------------------------------------------
 
 
-# --- the build --------------------------------------------------------------------------------------------------------
+def rehearse(checkpoint: Checkpoint, split: Split = Split(), *, draft: bool = True) -> Rehearsal:
+    """Dry-run *checkpoint* in this process, which has called ``lab.prepare()`` and has built no model yet."""
+    from ascend_hotfix.sim import lab
 
-
-def _kind(layer: Any) -> str:
-    names = {cls.__name__ for cls in type(layer).__mro__}
-    if "LinearBase" in names:
-        return "linear"
-    if names & {"FusedMoE", "RoutedExperts", "FusedMoEModularMethod"}:
-        return "moe"
-    if "VocabParallelEmbedding" in names:
-        return "embedding"
-    return "attention" if names & {"Attention", "MLAAttention", "AttentionLayerBase"} else "other"
-
-
-_INTEGERS = re.compile(r"(?<=\.)\d+(?=\.)")
-
-
-class StandIn:
-    """Chooses the scheme of a layer whose description name is missing: that of the most similar name.
-
-    *fused* maps a fused module's last segment to its shards, over every model that upstream knows.
-    """
-
-    def __init__(self, fused: Mapping[str, Iterable[tuple[str, ...]]]) -> None:
-        self._fused = fused
-        self._index: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-        self._size = -1
-
-    def _prepare(self, description: Mapping[str, Any]) -> None:
-        if len(description) == self._size:
-            return
-        self._size = len(description)
-        self._index = {}
-        for name, value in description.items():
-            if isinstance(value, str) and name.endswith(".weight"):
-                tail = ".".join(name.rsplit(".", 2)[-2:])
-                self._index.setdefault((tail, ()), []).append(name)
-                self._index.setdefault((tail, tuple(_INTEGERS.findall(name))), []).append(name)
-
-    def _nearest(self, key: str, description: Mapping[str, Any]) -> str:
-        tail = ".".join(key.rsplit(".", 2)[-2:])
-        names = self._index.get((tail, tuple(_INTEGERS.findall(key)))) or self._index.get((tail, ()), [])
-        wanted = key.split(".")
-        best = max(names[:4096], key=lambda name: _shared_tail(wanted, name.split(".")), default="")
-        return str(description[best]) if best else ""
-
-    def __call__(self, key: str, kind: str, description: Mapping[str, Any]) -> str:
-        self._prepare(description)
-        stem = key.removesuffix(".weight")
-        parent, _, leaf = stem.rpartition(".")
-        candidates = [key]
-        if kind == "moe":
-            candidates += [f"{stem}.0.{name}.weight" for name in ("gate_proj", "w1", "up_proj", "down_proj", "w2")]
-        candidates += [f"{parent}.{shard}.weight" for shards in self._fused.get(leaf, ()) for shard in shards]
-        for candidate in candidates:
-            if candidate in description:
-                return str(dict.__getitem__(description, candidate))  # type: ignore[index]
-            if found := self._nearest(candidate, description):
-                return found
-        return "FLOAT"
-
-
-def _shared_tail(one: list[str], other: list[str]) -> tuple[int, int]:
-    count = 0
-    while count < min(len(one), len(other)) and one[-1 - count] == other[-1 - count]:
-        count += 1
-    return count, len(set(one) & set(other))
-
-
-def _location(error: BaseException) -> str:
-    """``file.py:line function()`` of the innermost frame inside vllm or vllm_ascend."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if "vllm" in f.filename]
-    if not frames:
-        frames = list(traceback.extract_tb(error.__traceback__))
-    last = frames[-1]
-    short = last.filename.replace("\\", "/").partition("site-packages/")
-    return f"{short[2] or last.filename}:{last.lineno} {last.name}()"
-
-
-def _text(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0][:300] if lines else ""
-
-
-@contextmanager
-def _asking(recorder: Recorder, config_class: Any) -> Iterator[None]:
-    """While active, each ``get_quant_method`` of *config_class* is a frame of *recorder* and does not fail."""
-    original = config_class.get_quant_method
-
-    def get_quant_method(self: Any, layer: Any, prefix: str, *args: Any, **kwargs: Any) -> Any:
-        if type(self.quant_description) is dict:
-            self.quant_description = Description(self.quant_description)
-            self.quant_description.recorder = recorder
-        with recorder.asking(prefix, _kind(layer)) as frame:
-            frame.layer_id = id(layer)
-            method = _ask(frame, lambda: original(self, layer, prefix, *args, **kwargs), self, recorder)
-        inner = getattr(method, "quant_method", method)
-        frame.method = "" if method is None else type(inner).__name__
-        frame.float_method = method is None or "Unquantized" in type(method).__name__
-        return method
-
-    config_class.get_quant_method = get_quant_method
-    try:
-        yield
-    finally:
-        config_class.get_quant_method = original
-
-
-def _ask(frame: Frame, ask: Callable[[], Any], config: Any, recorder: Recorder) -> Any:
-    """The quant method that upstream chooses; where it raises, what it would choose for a stand-in."""
-    try:
-        return ask()
-    except Exception as error:
-        frame.error, first = f"{type(error).__name__}: {_text(error)}", error
-    description = config.quant_description
-    names = {f"{frame.prefix}.weight", f"{frame.prefix.partition('.')[2]}.weight"}
-    guess = frame.guess or recorder.standin(f"{frame.prefix}.weight", frame.kind, description)
-    frame.guess = guess
-    for scheme, force in ((guess, False), ("FLOAT", True)):
-        added = {name: scheme for name in names if name not in description}
-        description.update(added)
-        recorder.force = scheme if force else ""
+    _import_worker()
+    found = Rehearsal(checkpoint)
+    collector = Collector(stage="dry-run")
+    apart = draft_tensors(checkpoint.tensors, checkpoint.config)
+    arguments: dict[str, Any] = {}
+    if split.tensor_parallel_size > 1:
+        arguments = {"tensor_parallel_size": split.tensor_parallel_size, "distributed_executor_backend": "mp"}
+        arguments["enable_expert_parallel"] = split.expert_parallel
         try:
-            method = ask()
-            frame.standin = scheme
-            return method
-        except Exception:  # the next stand-in may do
-            continue
-        finally:
-            recorder.force = ""
-            for name in added:
-                description.pop(name, None)
-    if frame.kind in ("attention", "other"):
-        frame.standin = "FLOAT"
-        return None
-    raise first
-
-
-# --- the load ---------------------------------------------------------------------------------------------------------
-
-
-class _Feed:
-    """The tensors still to be loaded, in order; refused ones are set aside."""
-
-    def __init__(self, tensors: Iterator[tuple[str, Any]]) -> None:
-        self._tensors = tensors
-        self._again: list[tuple[str, Any]] = []
-        self._retried = ""
-        self._last: tuple[str, Any] | None = None
-        self._counts: dict[tuple[str, str, Any], int] = {}
-        self._known: dict[tuple[str, Any], Refused] = {}
-        self.refused: list[Refused] = []
-        self.exhausted = False
-
-    def __iter__(self) -> Iterator[tuple[str, Any]]:
-        while True:
-            if self._again:
-                self._last = self._again.pop()
-                yield self._last
-                continue
-            self._last = next(self._tensors, None)
-            if self._last is None:
-                self.exhausted = True
-                return
-            if self._known:
-                name, tensor = self._last
-                known = self._known.get((pattern(name), (tensor.shape, tensor.dtype)))
-                if known is not None:
-                    self.refused.append(Refused(name, known.error, known.text, known.place, known.asked, tried=False))
-                    continue
-            yield self._last
-
-    def refuse(self, error: Exception) -> bool:
-        """Set the tensor at fault aside; False where none is at fault, as all were taken."""
-        if self._last is None or self.exhausted:
-            return False
-        name, tensor = self._last
-        place = _location(error)
-        key = pattern(name), f"{type(error).__name__} {place}", (tensor.shape, tensor.dtype)
-        if key not in self._counts and self._retried != name:
-            # The loader may have looked ahead: the tensor at fault fails again as the first one.
-            self._retried = name
-            self._again.append(self._last)
-            return True
-        self._counts[key] = self._counts.get(key, 0) + 1
-        asked = str(error.args[0]) if isinstance(error, KeyError) and error.args else ""
-        refused = Refused(name, type(error).__name__, _text(error), place, asked)
-        self.refused.append(refused)
-        if self._counts[key] >= SAME_FAULT:
-            self._known[key[0], key[2]] = refused
-        return True
-
-
-def _load(host: Host, model: Any, config: Any, tensors: Iterator[tuple[str, Any]], recorder: Recorder, part: Part) -> None:
-    feed = _Feed(tensors)
-    while not feed.exhausted:
-        try:
-            host.load(model, config, recorder.feed(iter(feed)))
-            if not feed.exhausted:  # a loader that stopped taking tensors
-                for _ in feed:
-                    pass
-            break
+            lab._start(lab.make_config(checkpoint.path))
+            config = lab.make_config(checkpoint.path, **arguments)
         except Exception as error:
-            if not feed.refuse(error):
-                part.failure = f"{type(error).__name__}: {_text(error)}"
-                part.failure_place = _location(error)
-                break
-    part.refused = feed.refused
+            return _no_config(found, collector, error)
+        _pretend(split)
+    else:
+        try:
+            config = lab.make_config(checkpoint.path)
+        except Exception as error:
+            return _no_config(found, collector, error)
+    config_class = type(config.quant_config)
+    drafting = None
+    if draft and apart:
+        try:
+            drafting = lab.draft_config(checkpoint.path, **arguments)
+        except Exception as error:
+            collector.add("draft-unsupported", next(iter(apart)), place="draft", count=len(apart), error=_short(error))
+    config = drafting or config
+
+    def build_target() -> Any:
+        model = lab.build(config, device="meta")
+        return model, lambda weights: lab.load(model, config, weights, device="meta")
+
+    def build_draft() -> Any:
+        model, own = lab.build_draft(config, device="meta")
+        return model, lambda weights: lab.load(model, own, weights, device="meta")
+
+    size = split.tensor_parallel_size
+    found.parts = [observe("target", build_target, config_class, checkpoint.tensors, apart=apart, ranks=size)]
+    if drafting is not None:
+        found.parts.append(observe("draft", build_draft, config_class, checkpoint.tensors, ranks=size))
+    for part in found.parts:
+        taken = {t for other in found.parts if other is not part for t in other.landed}
+        found.findings += judge(part, checkpoint.tensors, checkpoint.config, taken)
+    found.findings = worst_first([*collector.findings(), *found.findings])
+    return found
 
 
-# --- what came of it --------------------------------------------------------------------------------------------------
+def _no_config(found: Rehearsal, collector: Collector, error: Exception) -> Rehearsal:
+    types = ", ".join(model_types(found.checkpoint.config)) or "without model_type"
+    collector.add("model-refused", types, place="config.json", error=_short(error))
+    found.findings = collector.findings()
+    return found
 
 
-def _storage(tensor: Any) -> int:
-    return int(tensor.untyped_storage()._cdata)
+def _short(error: Exception) -> str:
+    """The part of an error that says something: pydantic wraps the reason in three lines."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = next((line for line in lines if line.startswith(("Value error,", "Assertion failed,"))), lines[0] if lines else "")
+    told = told.partition(" [type=")[0].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    return f"{type(error).__name__}: {told[:300]}"
 
 
-def _kind_of_dtype(dtype: Any) -> str:
-    """``float``, ``int8``, ``int32``... : dtypes between which a copy only changes the precision are one kind."""
-    name = str(dtype).removeprefix("torch.")
-    if name.startswith(("float8", "float4")):
-        return name
-    if dtype.is_floating_point:
-        return "float"
-    return "int" if name in ("int32", "int64") else name
+def _import_worker() -> None:
+    """What a worker imports before it builds a model: some of vllm-ascend's patches take hold only then."""
+    import contextlib
+    import importlib
+
+    with contextlib.suppress(Exception):  # parts of it need a device; what matters was imported before they fail
+        importlib.import_module("vllm_ascend.worker.model_runner_v1")
 
 
-def _collect(model: Any, tensors: Mapping[str, Any], recorder: Recorder, part: Part) -> None:
-    """Fill in *part* from what *recorder* saw."""
-    owners: dict[int, list[str]] = {}
-    held: dict[str, Any] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        owners.setdefault(_storage(parameter), []).append(name)
-        held[name] = parameter
-        part.parameters[name] = tuple(parameter.shape), str(parameter.dtype).removeprefix("torch.")
-    for name, buffer in model.named_buffers(remove_duplicate=False):
-        owners.setdefault(_storage(buffer), []).append(name)
-        held[name] = buffer
-    part.modules = {name: type(module).__name__ for name, module in model.named_modules()}
-    layers = {id(module): name for name, module in model.named_modules()}
-    for frame in part.frames:
-        frame.module = layers.get(frame.layer_id, "")
-    landed: dict[str, dict[str, None]] = {}
-    for store, names in owners.items():
-        parameter = held[names[0]]
-        if names[0] in part.parameters:
-            writes = recorder.written.get(store, [])
-            _judge_writes(names[0], parameter, writes, tensors, part, landed)
-        else:
-            for write in recorder.written.get(store, []):
-                landed.setdefault(write[0], {})[names[0]] = None
-    part.landed = {name: tuple(targets) for name, targets in landed.items()}
-    refused = {one.tensor for one in part.refused}
-    part.unused = [name for name in tensors if name not in recorder.used and name not in refused]
-    _find_cuts(tensors, recorder, part)
+def _pretend(split: Split) -> None:
+    """Tells the process groups that they are one rank of several. Nothing is communicated when a model is built."""
+    import importlib
+
+    for name in ("vllm.distributed.parallel_state", "vllm_ascend.distributed.parallel_state"):
+        state = importlib.import_module(name)
+        for attribute in ("_TP", "_EP", "_MC2", "_MLP_TP", "_OTP", "_LMTP", "_EMBED_TP", "_FLASHCOMM2_OTP"):
+            group = getattr(state, attribute, None)
+            if group is None or (attribute not in ("_TP", "_EP", "_MC2")):
+                continue
+            if attribute == "_TP" or split.expert_parallel:
+                group.world_size, group.rank_in_group = split.tensor_parallel_size, split.rank
+                group.ranks = list(range(split.tensor_parallel_size))
 
 
-def _judge_writes(
-    name: str, parameter: Any, writes: list[Any], tensors: Mapping[str, Any], part: Part, landed: dict[str, dict[str, None]]
-) -> None:
-    shape, stride = tuple(parameter.shape), tuple(parameter.stride())
-    if not writes:
-        part.unwritten[name] = part.parameters[name]
-        return
-    kind, boxes, placed = _kind_of_dtype(parameter.dtype), [], True
-    for tensor, region, dtype, source_shape, _ in writes:
-        landed.setdefault(tensor, {})[name] = None
-        if dtype is not None and dtype != parameter.dtype and _kind_of_dtype(dtype) != kind:
-            part.cast.append((tensor, _short(dtype), name, _short(parameter.dtype)))
-        if source_shape is not None and source_shape != region.shape and _count(source_shape) != _count(region.shape):
-            part.spread.append((tensor, str(list(source_shape)), name, str(list(region.shape))))
-        box = box_of(region, shape, stride)
-        placed = placed and box is not None
-        if box is not None:
-            boxes.append(box)
-    if placed:
-        rest = uncovered(boxes, shape)
-        if rest:
-            part.partial[name] = rest
-
-
-def _short(dtype: Any) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-def _count(shape: Iterable[int]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count
-
-
-def _find_cuts(tensors: Mapping[str, Any], recorder: Recorder, part: Part) -> None:
-    for name, uses in recorder.used.items():
-        tensor = tensors.get(name)
-        if tensor is None:
-            continue
-        shape = tuple(tensor.shape)
-        full = _count(shape)
-        if any(count == full for _, count in uses):
-            continue
-        if any(region is None for region, _ in uses):
-            if 0 < sum(count for _, count in uses) < full:
-                part.cut[name] = []
-            continue
-        stride, step = [0] * len(shape), 1
-        for dim in range(len(shape) - 1, -1, -1):
-            stride[dim], step = step, step * shape[dim]
-        boxes = [box_of(region, shape, tuple(stride)) for region, _ in uses if region is not None]
-        if all(box is not None for box in boxes):
-            rest = uncovered([box for box in boxes if box is not None], shape)
-            if rest:
-                part.cut[name] = rest
-
-
-def observe(host: Host, vllm_config: Any, tensors: Mapping[str, Any], role: str = "target", build: Any = None) -> Part:
-    """Build the model of *vllm_config* on the meta device and load *tensors* (header entries by name) into it.
-
-    Never raises for what the checkpoint or the release does; that is in the result.
-    """
-    part = Part(role)
-    recorder = Recorder(StandIn(fused_rows()))
-    part.frames = recorder.frames
-    quant = vllm_config.quant_config
-    try:
-        with _asking(recorder, type(quant)):
-            model = (build or host.build)(vllm_config, device="meta")
-    except Exception as error:
-        part.failure = f"{type(error).__name__}: {_text(error)}"
-        part.failure_place = _location(error)
-        return part
-    part.model_class = type(model).__name__
-    with watching(recorder):
-        _load(host, model, vllm_config, meta_tensors(tensors), recorder, part)
-    _collect(model, tensors, recorder, part)
-    part.description = {k: v for k, v in quant.quant_description.items() if isinstance(v, str)}
-    part.packed = {k: list(v) for k, v in (getattr(quant, "packed_modules_mapping", None) or {}).items()}
-    return part
-
-
-def fused_rows() -> dict[str, list[tuple[str, ...]]]:
-    """Fused module name to every list of shards that an upstream row gives it, over all models."""
-    import sys
-
-    rows: dict[str, list[tuple[str, ...]]] = {}
-    for path in (
-        "vllm_ascend.quantization.quant_config",
-        "vllm_ascend.quantization.modelslim_config",
-        "vllm_ascend.quantization.configs.modelslim_config",
-    ):
-        module = sys.modules.get(path)
-        for table in ("packed_modules_model_mapping", "UPDATED_PACKED_MODULES_MAPPING"):
-            for row in (getattr(module, table, None) or {}).values():
-                for fused, shards in row.items():
-                    if tuple(shards) not in rows.setdefault(fused, []):
-                        rows[fused].append(tuple(shards))
-    defaults = {
-        "qkv_proj": [("q_proj", "k_proj", "v_proj")],
-        "gate_up_proj": [("gate_proj", "up_proj")],
-        "fused_qkv_a_proj": [("q_a_proj", "kv_a_proj_with_mqa")],
+def check(model_dir: str, tensor_parallel_size: int = 1, expert_parallel: bool = False, rank: int = 0, draft: bool = True) -> dict[str, Any]:
+    """A case for the zygote: :func:`rehearse`, as plain data."""
+    found = rehearse(read_checkpoint(model_dir), Split(tensor_parallel_size, expert_parallel, rank), draft=draft)
+    return {
+        "findings": [finding_data(one) for one in found.findings],
+        "parts": [
+            {"role": p.role, "model_class": p.model_class, "parameters": len(p.parameters), "landed": len(p.landed)}
+            for p in found.parts
+        ],
     }
-    for fused, lists in defaults.items():
-        for one in lists:
-            if one not in rows.setdefault(fused, []):
-                rows[fused].append(one)
-    return rows
+
+
+def finding_data(finding: Finding) -> dict[str, Any]:
+    """A finding as plain data; :func:`finding_of` turns it back."""
+    return {
+        "code": finding.code,
+        "place": finding.place,
+        "count": finding.count,
+        "examples": list(finding.examples),
+        "patterns": list(finding.patterns),
+        "params": dict(finding.params),
+        "stage": finding.stage,
+    }
+
+
+def finding_of(data: Mapping[str, Any]) -> Finding:
+    """The finding that :func:`finding_data` wrote."""
+    fields = dict(data)
+    return Finding(**{**fields, "examples": tuple(fields["examples"]), "patterns": tuple(fields["patterns"])})
+
+
+# --- in the process that asks ---------------------------------------------------------------------------------------
+
+
+def start(env: Mapping[str, str] | None = None) -> Zygote:
+    """A process that has the installed upstream imported and the seams armed. Raises :class:`CouldNotRun`."""
+    from ascend_hotfix.sim.pool import Zygote, ZygoteError
+
+    root = str(Path(__file__).resolve().parents[2])
+    try:
+        return Zygote(sys.executable, path=[root], arm=True, env=env)
+    except ZygoteError as error:
+        raise CouldNotRun(f"vllm and vllm-ascend cannot be imported here: {str(error).splitlines()[-1]}") from error
+
+
+def run_split(zygote: Zygote, model_dir: str, split: Split, env: Mapping[str, str] | None = None) -> list[Finding]:
+    """The findings of all ranks looked at, each cause once."""
+    from ascend_hotfix.sim.pool import CaseCrash, CaseError, CaseTimeout
+
+    merged: dict[tuple[Any, ...], Finding] = {}
+    for one in split.ranks:
+        try:
+            answer = zygote.call(
+                "ascend_hotfix.doctor.dryrun:check",
+                timeout=CASE_SECONDS,
+                env=env,
+                model_dir=model_dir,
+                tensor_parallel_size=one.tensor_parallel_size,
+                expert_parallel=one.expert_parallel,
+                rank=one.rank,
+            )
+        except (CaseError, CaseCrash, CaseTimeout) as error:
+            raise CouldNotRun(f"the dry run of {model_dir} broke off: {error}") from error
+        for data in answer["findings"]:
+            finding = finding_of(data)
+            merged.setdefault((finding.code, finding.place, tuple(sorted(finding.params.items()))), finding)
+    return worst_first(merged.values())
+
+
+def run(report: Report, *, suggest: Path | None = None, progress: Progress | None = None) -> list[Finding]:
+    """The findings of the dry run for *report*; writes a patch to *suggest* and names it in the report."""
+    assert report.checkpoint is not None
+    split = Split(report.options.tensor_parallel_size, report.options.expert_parallel)
+    if progress is not None:
+        progress(0, 3, "importing vllm and vllm-ascend")
+    with start() as zygote:
+        if progress is not None:
+            progress(1, 3, "building and loading on the meta device")
+        findings = run_split(zygote, str(report.path), split)
+        if suggest is not None:
+            from ascend_hotfix.doctor.suggest import write_suggestion
+
+            if progress is not None:
+                progress(2, 3, "looking for a patch")
+            findings += write_suggestion(zygote, report, suggest, split, findings)
+    if progress is not None:
+        progress(3, 3, "")
+    return findings

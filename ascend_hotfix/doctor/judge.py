@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ascend_hotfix.doctor.align import Alignment, align, nearest
-from ascend_hotfix.doctor.dryrun import Part, fused_rows
+from ascend_hotfix.doctor.rehearsal import Part, fused_rows
 from ascend_hotfix.doctor.findings import Collector, Finding, pattern
 from ascend_hotfix.doctor.observe import Box, Frame
 
@@ -128,10 +128,18 @@ def evidence(part: Part, tensors: Mapping[str, Any]) -> Evidence:
 
 def _explain_missing(found: Evidence, known: Mapping[str, str], part: Part) -> None:
     """Rules for the missing names; what remains may be a fused module without a row."""
-    names = list(found.missing)
-    found.alignment = align(names, known, same=lambda a, b: known.get(a) == known.get(b))
     rows = fused_rows()
     modules = set(known)
+    names = []
+    for name in found.missing:
+        parent, _, leaf = name.rpartition(".")
+        row = _row_for(leaf, [parent], rows, modules)
+        if row:
+            found.rows.setdefault(leaf, row)
+            found.row_frames.setdefault(leaf, []).append(name)
+        else:
+            names.append(name)
+    found.alignment = align(names, known, same=lambda a, b: known.get(a) == known.get(b))
     for name in list(found.alignment.unexplained):
         parent, _, leaf = name.rpartition(".")
         parents = [parent, *(rule.apply(parent) for rule in found.alignment.rules)]
@@ -245,7 +253,10 @@ def _load_findings(
 ) -> None:
     homes = _homes(part)
     roots = seen.roots
-    own_draft = draft_tensors(tensors, config) if part.role == "target" else set()
+    drafted = draft_tensors(tensors, config)
+    own_draft = drafted if part.role == "target" else set()
+
+    attention = {_module(f.prefix) for f in (*seen.unsupported, *seen.failed) if f.kind == "attention"} - {""}
 
     def rooted(module: str) -> bool:
         return module in roots or any(module.startswith(f"{root}.") for root in roots)
@@ -256,6 +267,8 @@ def _load_findings(
         home = homes.get(module, "")
         if home and rooted(home):
             return True
+        if not home and any(f".{module}.".find(f".{parent}.") >= 0 for parent in attention):
+            return True
         return not home and bool(roots) and _rooted_by_name(module, roots, homes)
 
     for refused in part.refused:
@@ -263,7 +276,9 @@ def _load_findings(
             _refused(refused, part, found, place)
             seen.unused.append(refused.tensor)
     for tensor in part.unused:
-        if tensor in elsewhere or tensor in own_draft or consequence(tensor) or _harmless_unused(tensor, part, homes):
+        if (part.role != "target" and tensor not in drafted) or tensor in elsewhere or tensor in own_draft:
+            continue
+        if consequence(tensor) or _harmless_unused(tensor, part, homes):
             continue
         found.add("tensor-unused", tensor, place=place, leaf=_leaf(tensor))
         seen.unused.append(tensor)
@@ -363,6 +378,8 @@ def _scheme_of(module: str, part: Part) -> str:
 def _harmless_unwritten(name: str, part: Part, tensors: Mapping[str, Any], homes: Mapping[str, str]) -> bool:
     """Parameters that no tensor needs to fill."""
     module, leaf = _module(name), _leaf(name)
+    if part.role != "target" and _leaf(module) in ("embed_tokens", "lm_head", "head", "embed", "word_embeddings"):
+        return True  # the proposer gives the draft the target's
     cls = part.modules.get(module, "")
     if leaf == "bias" and "Norm" in cls:
         return True  # added by vllm-ascend to every RMSNorm and zero unless a smoothed checkpoint has one

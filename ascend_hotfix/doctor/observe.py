@@ -30,7 +30,7 @@ class Frame:
     ``module`` is the name in ``named_modules()``; ``missing`` are the description names that were asked
     in vain; ``answers`` those found, with their scheme (bounded); ``method`` is the class of the
     scheme that the layer got, empty for none; ``standin`` is the scheme that we answered in its place and ``guess``
-    the one that the most similar name has.
+    the one that the most similar name has. ``layer`` is a weak reference until the model is built.
     """
 
     prefix: str
@@ -44,7 +44,7 @@ class Frame:
     float_method: bool = False
     error: str = ""
     module: str = ""
-    layer_id: int = 0
+    layer: Any = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)

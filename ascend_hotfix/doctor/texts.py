@@ -493,6 +493,18 @@ TEXTS: dict[str, Text] = {
         "vllm serve stops with this error before it reads a weight",
         "see whether a newer vllm-ascend serves this model, or report the place named here",
     ),
+    "model-refused": Text(
+        FAULT,
+        "this release takes no such model ({example}): {error}",
+        "vllm serve stops with this error before it builds the model",
+        "use a release that has the model; ascend-hotfix cannot add a model class",
+    ),
+    "draft-unsupported": Text(
+        WARNING,
+        "this release has no draft model for the {count} draft (MTP) tensors: {error}",
+        "the model loads; vllm serve with --speculative-config stops with this error",
+        "serve without --speculative-config, or use a release that has the draft",
+    ),
     "load-failed": Text(
         FAULT,
         "load_weights of the {place} model fails at its end: {error} ({where})",
