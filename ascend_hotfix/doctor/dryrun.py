@@ -75,6 +75,8 @@ def rehearse(checkpoint: Checkpoint, split: Split = Split(), *, draft: bool = Tr
         except Exception as error:
             return _no_config(found, collector, error)
         _pretend(split)
+        if split.expert_parallel:
+            _expert_maps_on_cpu()
     else:
         try:
             config = lab.make_config(checkpoint.path)
@@ -145,6 +147,42 @@ def _pretend(split: Split) -> None:
             if attribute == "_TP" or split.expert_parallel:
                 group.world_size, group.rank_in_group = split.tensor_parallel_size, split.rank
                 group.ranks = list(range(split.tensor_parallel_size))
+
+
+EXPERT_MAPS = (
+    "determine_expert_map",
+    "get_compressed_expert_map",
+    "determine_default_expert_map",
+    "determine_default_log2phy_map",
+    "generate_log2phy_map",
+    "init_eplb_config",
+    "_calculate_expert_maps",
+)
+"""Functions of upstream, over the releases, that compute which rank holds which expert."""
+
+
+def _expert_maps_on_cpu() -> None:
+    """Has the maps of experts made with values: on the meta device nobody could tell whose an expert is."""
+    import functools
+
+    from ascend_hotfix.sim import lab
+
+    def on_cpu(function: Any) -> Any:
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            with lab._on("cpu"):
+                return function(*args, **kwargs)
+
+        return wrapper
+
+    for name, module in list(sys.modules.items()):
+        if not name.startswith(("vllm.model_executor.layers.fused_moe", "vllm_ascend.")):
+            continue
+        for holder in (module, getattr(module, "ExpertMapManager", None)):
+            for function in EXPERT_MAPS:
+                found = vars(holder).get(function) if holder is not None else None
+                if callable(found):
+                    setattr(holder, function, on_cpu(found))
 
 
 def check(model_dir: str, tensor_parallel_size: int = 1, expert_parallel: bool = False, rank: int = 0, draft: bool = True) -> dict[str, Any]:

@@ -361,6 +361,9 @@ def _collect(model: Any, tensors: Mapping[str, Any], recorder: Recorder, part: P
     part.landed = {name: tuple(targets) for name, targets in landed.items()}
     refused = {one.tensor for one in part.refused}
     part.unused = [name for name in tensors if name not in recorder.used and name not in refused]
+    if ranks > 1:  # an expert that another rank holds
+        shapes = {pattern(name) for name in landed}
+        part.unused = [name for name in part.unused if ".experts." not in name or pattern(name) not in shapes]
     _find_cuts(tensors, recorder, part, ranks)
 
 
