@@ -17,10 +17,60 @@ __all__ = ["Alignment", "Choice", "align", "alike", "candidate_rules", "nearest"
 
 MAX_NEIGHBOURS = 12
 ROLES = frozenset(
-    "q_proj k_proj v_proj o_proj qkv qkv_proj gate_proj up_proj down_proj gate_up_proj gate w1 w2 w3 q_a_proj q_b_proj "
-    "kv_a_proj_with_mqa kv_b_proj input_layernorm post_attention_layernorm q_norm k_norm norm1 norm2 norm q k v "
-    "linear_fc1 linear_fc2 fc1 fc2 proj out_proj in_proj_qkvz in_proj_ba in_proj_qkv in_proj_z in_proj_a in_proj_b "
-    "enorm hnorm eh_proj lm_head embed_tokens wq_a wq_b wkv wo_a wo_b wk weights_proj".split()
+    [
+        "q_proj",
+        "k_proj",
+        "v_proj",
+        "o_proj",
+        "qkv",
+        "qkv_proj",
+        "gate_proj",
+        "up_proj",
+        "down_proj",
+        "gate_up_proj",
+        "gate",
+        "w1",
+        "w2",
+        "w3",
+        "q_a_proj",
+        "q_b_proj",
+        "kv_a_proj_with_mqa",
+        "kv_b_proj",
+        "input_layernorm",
+        "post_attention_layernorm",
+        "q_norm",
+        "k_norm",
+        "norm1",
+        "norm2",
+        "norm",
+        "q",
+        "k",
+        "v",
+        "linear_fc1",
+        "linear_fc2",
+        "fc1",
+        "fc2",
+        "proj",
+        "out_proj",
+        "in_proj_qkvz",
+        "in_proj_ba",
+        "in_proj_qkv",
+        "in_proj_z",
+        "in_proj_a",
+        "in_proj_b",
+        "enorm",
+        "hnorm",
+        "eh_proj",
+        "lm_head",
+        "embed_tokens",
+        "wq_a",
+        "wq_b",
+        "wkv",
+        "wo_a",
+        "wo_b",
+        "wk",
+        "weights_proj",
+    ]
 )
 """Segments that name a layer's role in its block: none may stand for another without a word in common."""
 
@@ -106,10 +156,14 @@ class _Index:
         numbers = _integers(name)
         found = self._by.get((parts[-1], numbers), [])
         if not found:
-            found = self._by.get((".".join(_stars(parts[-2:])), "two"), [])[:64] or self._by.get((parts[-1], None), [])[:64]
+            found = (
+                self._by.get((".".join(_stars(parts[-2:])), "two"), [])[:64] or self._by.get((parts[-1], None), [])[:64]
+            )
         if not found or not any(_tail(parts, _segments(one)) > 1 for one in found):
             found = found + self._by.get(("", numbers), [])[:4096]
-        return sorted(dict.fromkeys(found), key=lambda one: _likeness(parts, _segments(one)), reverse=True)[:MAX_NEIGHBOURS]
+        return sorted(dict.fromkeys(found), key=lambda one: _likeness(parts, _segments(one)), reverse=True)[
+            :MAX_NEIGHBOURS
+        ]
 
 
 def _tail(one: list[str], other: list[str]) -> int:

@@ -7,14 +7,13 @@ real one is not touched.
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ascend_hotfix.doctor.checkpoint import Checkpoint, NotACheckpoint, Progress, model_types, read_checkpoint
+from ascend_hotfix.doctor.checkpoint import Checkpoint, Progress, model_types, read_checkpoint
 from ascend_hotfix.doctor.findings import Collector, Finding, worst_first
 from ascend_hotfix.doctor.judge import draft_tensors, judge
 from ascend_hotfix.doctor.rehearsal import Part, observe
@@ -76,7 +75,7 @@ def rehearse(checkpoint: Checkpoint, split: Split = Split(), *, draft: bool = Tr
             return _no_config(found, collector, error)
         _pretend(split)
         if split.expert_parallel:
-            _expert_maps_on_cpu()
+            _prepare_experts(config)
     else:
         try:
             config = lab.make_config(checkpoint.path)
@@ -120,7 +119,9 @@ def _no_config(found: Rehearsal, collector: Collector, error: Exception) -> Rehe
 def _short(error: Exception) -> str:
     """The part of an error that says something: pydantic wraps the reason in three lines."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = next((line for line in lines if line.startswith(("Value error,", "Assertion failed,"))), lines[0] if lines else "")
+    told = next(
+        (line for line in lines if line.startswith(("Value error,", "Assertion failed,"))), lines[0] if lines else ""
+    )
     told = told.partition(" [type=")[0].removeprefix("Value error, ").removeprefix("Assertion failed, ")
     return f"{type(error).__name__}: {told[:300]}"
 
@@ -161,9 +162,14 @@ EXPERT_MAPS = (
 """Functions of upstream, over the releases, that compute which rank holds which expert."""
 
 
-def _expert_maps_on_cpu() -> None:
-    """Has the maps of experts made with values: on the meta device nobody could tell whose an expert is."""
+def _prepare_experts(vllm_config: Any) -> None:
+    """What expert parallel needs of the model runner, and maps of experts that have values.
+
+    On the meta device nobody could tell whose an expert is.
+    """
+    import contextlib
     import functools
+    import importlib
 
     from ascend_hotfix.sim import lab
 
@@ -175,6 +181,10 @@ def _expert_maps_on_cpu() -> None:
 
         return wrapper
 
+    context = importlib.import_module("vllm_ascend.ascend_forward_context")
+    if hasattr(context, "set_mc2_tokens_capacity"):
+        with contextlib.suppress(Exception):  # another signature: then this release's build does not read it
+            context.set_mc2_tokens_capacity(vllm_config, 1, 1)
     for name, module in list(sys.modules.items()):
         if not name.startswith(("vllm.model_executor.layers.fused_moe", "vllm_ascend.")):
             continue
@@ -185,7 +195,9 @@ def _expert_maps_on_cpu() -> None:
                     setattr(holder, function, on_cpu(found))
 
 
-def check(model_dir: str, tensor_parallel_size: int = 1, expert_parallel: bool = False, rank: int = 0, draft: bool = True) -> dict[str, Any]:
+def check(
+    model_dir: str, tensor_parallel_size: int = 1, expert_parallel: bool = False, rank: int = 0, draft: bool = True
+) -> dict[str, Any]:
     """A case for the zygote: :func:`rehearse`, as plain data."""
     found = rehearse(read_checkpoint(model_dir), Split(tensor_parallel_size, expert_parallel, rank), draft=draft)
     return {

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ascend_hotfix.doctor.align import Alignment, align, nearest
-from ascend_hotfix.doctor.rehearsal import Part, fused_rows
 from ascend_hotfix.doctor.findings import Collector, Finding, pattern
 from ascend_hotfix.doctor.observe import Box, Frame
+from ascend_hotfix.doctor.rehearsal import Part, fused_rows
 
 __all__ = ["Evidence", "draft_tensors", "evidence", "judge"]
 
@@ -99,8 +99,16 @@ def evidence(part: Part, tensors: Mapping[str, Any]) -> Evidence:
     found = Evidence()
     known = _description_modules(part.description)
     homes = _homes(part)
-    float_but_quantized = {_module(p) for _, source, p, target in part.cast if _quantized_dtype(source) and target in ("bfloat16", "float16", "float32")}
-    leftovers = {homes.get(_module(t), "") for t in [*part.unused, *(r.tensor for r in part.refused)] if t.endswith(("scale", "offset", "scale_bias", "quant_bias"))}
+    float_but_quantized = {
+        _module(p)
+        for _, source, p, target in part.cast
+        if _quantized_dtype(source) and target in ("bfloat16", "float16", "float32")
+    }
+    leftovers = {
+        homes.get(_module(t), "")
+        for t in [*part.unused, *(r.tensor for r in part.refused)]
+        if t.endswith(("scale", "offset", "scale_bias", "quant_bias"))
+    }
     for frame in part.frames:
         silent = frame.missing and not frame.standin and not frame.error
         if silent:
@@ -218,12 +226,20 @@ def _lookup_findings(part: Part, seen: Evidence, found: Collector, place: str) -
         near = nearest(names[0], known) if names[0] else []
         for name in names:
             code = "lookup-silent" if _silent(seen.missing[name]) else "lookup-missing"
-            found.add(code, name or ".weight", place=place, asked=shape or "an empty prefix", known=pattern(near[0]) if near else "nothing like it")
+            found.add(
+                code,
+                name or ".weight",
+                place=place,
+                asked=shape or "an empty prefix",
+                known=pattern(near[0]) if near else "nothing like it",
+            )
     for frame in seen.unsupported:
         scheme = _wanted(frame, part)
         found.add("scheme-unsupported", frame.prefix, place=place, scheme=scheme, kind=frame.kind)
     for frame in seen.failed:
-        found.add("lookup-refused", frame.prefix, place=place, error=pattern(frame.error.replace(frame.prefix, "the layer")))
+        found.add(
+            "lookup-refused", frame.prefix, place=place, error=pattern(frame.error.replace(frame.prefix, "the layer"))
+        )
 
 
 def _silent(frame: Frame) -> bool:
@@ -291,7 +307,9 @@ def _load_findings(
         if rooted(_module(name)):
             continue
         seen.unwritten.append(name)
-        found.add("parameter-partial", name, place=place, leaf=_leaf(name), where=_where(name, boxes, part), count=len(boxes))
+        found.add(
+            "parameter-partial", name, place=place, leaf=_leaf(name), where=_where(name, boxes, part), count=len(boxes)
+        )
     for tensor, boxes in part.cut.items():
         if not consequence(tensor):
             found.add("tensor-cut", tensor, place=place, what=_rest(boxes), shape=str(list(tensors[tensor].shape)))

@@ -267,7 +267,6 @@ class Recorder:
         )
         self.used.setdefault(name, []).append((region, count))
 
-
     def assigned(self, value: Any) -> None:
         """A parameter got *value* as its data."""
         self.wrote(value, value)

@@ -11,6 +11,7 @@ torch, vllm and vllm_ascend are imported by the functions that need them.
 from __future__ import annotations
 
 import re
+import sys
 import traceback
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -368,7 +369,12 @@ def _collect(model: Any, tensors: Mapping[str, Any], recorder: Recorder, part: P
 
 
 def _judge_writes(
-    name: str, parameter: Any, writes: list[Any], tensors: Mapping[str, Any], part: Part, landed: dict[str, dict[str, None]]
+    name: str,
+    parameter: Any,
+    writes: list[Any],
+    tensors: Mapping[str, Any],
+    part: Part,
+    landed: dict[str, dict[str, None]],
 ) -> None:
     shape, stride = tuple(parameter.shape), tuple(parameter.stride())
     if not writes:
@@ -468,8 +474,6 @@ def observe(
 
 def fused_rows() -> dict[str, list[tuple[str, ...]]]:
     """Fused module name to every list of shards that an upstream row gives it, over all models."""
-    import sys
-
     rows: dict[str, list[tuple[str, ...]]] = {}
     for path in (
         "vllm_ascend.quantization.quant_config",
@@ -482,7 +486,7 @@ def fused_rows() -> dict[str, list[tuple[str, ...]]]:
                 for fused, shards in row.items():
                     if tuple(shards) not in rows.setdefault(fused, []):
                         rows[fused].append(tuple(shards))
-    defaults = {
+    defaults: dict[str, list[tuple[str, ...]]] = {
         "qkv_proj": [("q_proj", "k_proj", "v_proj")],
         "gate_up_proj": [("gate_proj", "up_proj")],
         "fused_qkv_a_proj": [("q_a_proj", "kv_a_proj_with_mqa")],

@@ -52,7 +52,9 @@ def named(findings: list[Finding], code: str, text: str) -> list[Finding]:
 
 
 def test_a_bias_that_glm_routes_with_and_the_file_lacks_is_named(upstreams: Any) -> None:
-    assert named(upstreams.check("0.30", CHECKPOINTS / "glm4_moe-w8a8"), "parameter-unwritten", "e_score_correction_bias")
+    assert named(
+        upstreams.check("0.30", CHECKPOINTS / "glm4_moe-w8a8"), "parameter-unwritten", "e_score_correction_bias"
+    )
 
 
 def test_biases_that_no_parameter_of_w8a8_mix_takes_are_named(upstreams: Any) -> None:
@@ -73,7 +75,9 @@ def test_a_bias_of_the_indexer_that_no_checkpoint_fills_is_named(upstreams: Any)
 
 
 @pytest.mark.parametrize("pair", EACH_PAIR)
-@pytest.mark.parametrize("arguments", [{"tensor_parallel_size": 2}, {"tensor_parallel_size": 2, "expert_parallel": True}])
+@pytest.mark.parametrize(
+    "arguments", [{"tensor_parallel_size": 2}, {"tensor_parallel_size": 2, "expert_parallel": True}]
+)
 def test_each_rank_of_a_split_server_loads_right(upstreams: Any, pair: str, arguments: dict[str, Any]) -> None:
     for rank in (0, 1):
         assert upstreams.check(pair, CHECKPOINTS / "qwen3_moe-w8a8", rank=rank, **arguments) == []
