@@ -20,7 +20,8 @@ from ascend_hotfix.doctor.rehearsal import Part, fused_rows
 __all__ = ["Evidence", "draft_tensors", "evidence", "judge"]
 
 QUANTIZED = ("int8", "uint8", "float8", "float4", "int4")
-NORM_SUFFIXES = ("norm", "layernorm")
+STATIC = ("AscendW8A8LinearMethod",)
+"""The scheme class of static W8A8, in every release."""
 
 
 def draft_tensors(names: Iterable[str], config: Mapping[str, Any]) -> set[str]:
@@ -389,7 +390,8 @@ def _harmless_unused(tensor: str, part: Part, homes: Mapping[str, str]) -> bool:
 def _scheme_of(module: str, part: Part) -> str:
     for frame in part.frames:
         if frame.module == module:
-            return next(iter(frame.answers.values()), frame.standin)
+            named = "W8A8" if frame.method in STATIC else frame.standin
+            return next(iter(frame.answers.values()), named)
     return ""
 
 
@@ -415,6 +417,6 @@ def _harmless_unwritten(name: str, part: Part, tensors: Mapping[str, Any], homes
 
 def _v0(part: Part) -> bool:
     """Does this checkpoint's static W8A8 carry weight scales (written by ModelSlim's older service)?"""
-    static = {f.module for f in part.frames if next(iter(f.answers.values()), "") == "W8A8"}
+    static = {f.module for f in part.frames if _scheme_of(f.module, part) == "W8A8"}
     written = {_module(p) for targets in part.landed.values() for p in targets if p.endswith(".weight_scale")}
     return bool(static & written)

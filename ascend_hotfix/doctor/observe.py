@@ -147,28 +147,18 @@ def _cells(ranges: list[range]) -> Iterator[tuple[int, ...]]:
 
 
 class Description(dict[str, Any]):
-    """The quant description as upstream reads it; a name asked in vain gets a stand-in, and is noted.
-
-    Only an indexed read that upstream would answer with KeyError gets one: ``get`` and ``in`` tell the truth.
-    """
+    """The quant description as upstream reads it; tells *recorder* what was asked."""
 
     recorder: Recorder
 
     def __getitem__(self, key: str) -> Any:
-        if self.recorder.force:
-            return self.recorder.force
-        try:
-            value = super().__getitem__(key)
-        except KeyError:
-            return self.recorder.missed(key, self)
+        value = super().__getitem__(key)
         self.recorder.answered(key, value)
         return value
 
     def get(self, key: str, default: Any = None) -> Any:
         if key in self:
-            value = super().__getitem__(key)
-            self.recorder.answered(key, value)
-            return value
+            return self[key]
         self.recorder.absent(key)
         return default
 
@@ -184,8 +174,6 @@ class Recorder:
     frames: list[Frame] = field(default_factory=list)
     current: str = ""
     """The checkpoint tensor that the loader took last."""
-    force: str = ""
-    """Where not empty, the scheme that every description name answers."""
 
     def __post_init__(self) -> None:
         self._stack: list[Frame] = []
@@ -195,18 +183,6 @@ class Recorder:
         self._kept: dict[int, Any] = {}
 
     # --- description ---------------------------------------------------------------------------------------------
-
-    def missed(self, key: str, description: Mapping[str, Any]) -> str:
-        if not self._stack:
-            raise KeyError(key)
-        frame = self._stack[-1]
-        frame.asked.append(key)
-        if key not in frame.missing:
-            frame.missing.append(key)
-        if not frame.standin:
-            frame.guess = next(iter(frame.answers.values()), "") or self.standin(key, frame.kind, description)
-            frame.standin = frame.guess
-        return frame.standin
 
     def absent(self, key: str) -> None:
         if self._stack and key.endswith(".weight"):

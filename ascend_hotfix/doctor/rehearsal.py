@@ -26,6 +26,10 @@ __all__ = ["Part", "Refused", "fused_rows", "meta_tensors", "observe"]
 
 Load = Callable[[Iterator[tuple[str, Any]]], Any]
 
+LEAF = ".weight"
+MOST_MISSES = 32
+"""More shards than any fused layer has."""
+
 SAME_FAULT = 3
 """After so many refusals of one pattern for one reason, its remaining tensors count as refused untried."""
 
@@ -186,44 +190,85 @@ def _asking(recorder: Recorder, config_class: Any) -> Iterator[list[Any]]:
 
     Gives the quant configs that were asked, the last one last.
     """
-    original = config_class.get_quant_method
-    configs: list[Any] = []
+    from ascend_hotfix import scope
+    from ascend_hotfix.seams import hooking
 
-    def get_quant_method(self: Any, layer: Any, prefix: str, *args: Any, **kwargs: Any) -> Any:
+    owner = next(cls for cls in config_class.__mro__ if "get_quant_method" in cls.__dict__)
+    original = owner.__dict__["get_quant_method"]
+    configs: list[Any] = []
+    armed = not scope.catalog().off
+
+    def get_quant_method(wrapped: Any, self: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        layer = args[0] if args else kwargs["layer"]
+        prefix = args[1] if len(args) > 1 else kwargs["prefix"]
         if not any(self is one for one in configs):
             configs.append(self)
-        if not isinstance(self.quant_description, Description):
-            self.quant_description = Description(self.quant_description)
-        self.quant_description.recorder = recorder
+        if not armed:  # the lookup seam has a description of its own
+            if not isinstance(self.quant_description, Description):
+                self.quant_description = Description(self.quant_description)
+            self.quant_description.recorder = recorder
         with recorder.asking(prefix, _kind(layer)) as frame:
             frame.layer = weakref.ref(layer)
-            method = _ask(frame, lambda: original(self, layer, prefix, *args, **kwargs), self, recorder)
+            method = _ask(frame, lambda: wrapped(*args, **kwargs), self, recorder)
+            if armed and not frame.missing and not frame.error:
+                frame.missing += [name for name in getattr(self.quant_description, "misses", []) if name.endswith(LEAF)]
         inner = getattr(method, "quant_method", method)
         frame.method = "" if method is None else type(inner).__name__
         frame.float_method = method is None or "Unquantized" in type(method).__name__
         return method
 
-    config_class.get_quant_method = get_quant_method
+    # As one of the seams' own wrappers, so that arming again does not put the seam around it.
+    owner.get_quant_method = hooking._Wrapped(original, get_quant_method)
     try:
         yield configs
     finally:
-        config_class.get_quant_method = original
+        owner.get_quant_method = original
 
 
 def _ask(frame: Frame, ask: Callable[[], Any], config: Any, recorder: Recorder) -> Any:
-    """The quant method that upstream chooses; where it raises, what it would choose for a stand-in."""
+    """The quant method that upstream chooses; a name that it misses gets the scheme of the most similar one."""
+    added: list[str] = []
     try:
-        return ask()
+        while True:
+            try:
+                return ask()
+            except KeyError as error:
+                key = _missed(error)
+                if not key or key in added or len(added) >= MOST_MISSES:
+                    raise
+                frame.guess = frame.guess or next(iter(frame.answers.values()), "")
+                frame.guess = frame.guess or recorder.standin(key, frame.kind, config.quant_description)
+                frame.standin = frame.guess
+                frame.missing.append(key)
+                added.append(key)
+                config.quant_description[key] = frame.guess
     except Exception as error:
         frame.error, first = f"{type(error).__name__}: {_text(error)}", error
+    finally:
+        for key in added:
+            config.quant_description.pop(key, None)
+    return _ask_otherwise(frame, ask, config, recorder, first)
+
+
+def _missed(error: KeyError) -> str:
+    """The description name that was asked in vain; the seams may have added a hint to the error."""
+    text = str(error.args[0]) if error.args else ""
+    found = re.match(r"['\"]?([\w.*-]*\.weight)\b", text)
+    return found[1] if found else ""
+
+
+def _ask_otherwise(frame: Frame, ask: Callable[[], Any], config: Any, recorder: Recorder, first: Exception) -> Any:
+    """Upstream refuses the scheme: what it chooses for a stand-in, so that the build goes on."""
     description = config.quant_description
-    names = {f"{frame.prefix}.weight", f"{frame.prefix.partition('.')[2]}.weight"}
-    guess = frame.guess or recorder.standin(f"{frame.prefix}.weight", frame.kind, description)
-    frame.guess = guess
-    for scheme, force in ((guess, False), ("FLOAT", True)):
-        added = {name: scheme for name in names if name not in description}
-        description.update(added)
-        recorder.force = scheme if force else ""
+    names = {f"{frame.prefix}{LEAF}", f"{frame.prefix.partition('.')[2]}{LEAF}", *frame.missing}
+    frame.guess = frame.guess or recorder.standin(f"{frame.prefix}{LEAF}", frame.kind, description)
+    for scheme, every in ((frame.guess, False), ("FLOAT", True)):
+        changed = {name: scheme for name in names if not dict.__contains__(description, name)}
+        if every:
+            changed.update((name, scheme) for name in frame.answers)
+            changed.update((name, scheme) for name in _below(frame.prefix, description))
+        before = {name: dict.get(description, name) for name in changed}
+        description.update(changed)
         try:
             method = ask()
             frame.standin = scheme
@@ -231,13 +276,22 @@ def _ask(frame: Frame, ask: Callable[[], Any], config: Any, recorder: Recorder) 
         except Exception:  # the next stand-in may do
             continue
         finally:
-            recorder.force = ""
-            for name in added:
-                description.pop(name, None)
+            description = config.quant_description
+            for name, value in before.items():
+                if value is None:
+                    description.pop(name, None)
+                else:
+                    description[name] = value
     if frame.kind in ("attention", "other"):
         frame.standin = "FLOAT"
         return None
     raise first
+
+
+def _below(prefix: str, description: Mapping[str, Any]) -> list[str]:
+    """The weights of the layer's parent, by the end of their names: its shards are among them, whatever the prefix."""
+    tail = ".".join(prefix.split(".")[-4:-1])
+    return [name for name in description if name.endswith(LEAF) and tail and f".{tail}." in f".{name}"]
 
 
 # --- the load ---------------------------------------------------------------------------------------------------------
