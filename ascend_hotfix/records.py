@@ -19,6 +19,7 @@ from ascend_hotfix.names import Exact, Layers, Prefix, Regex, Renamer, Rule, Seg
 __all__ = [
     "Absent",
     "Bias",
+    "ByPath",
     "Children",
     "ClassAlias",
     "Config",
@@ -279,9 +280,8 @@ class Unnamed:
 class Inside:
     """A part of class *cls* built while an *inside* is built has the prefix of that *inside* plus *name*.
 
-    For constructors that forget to hand on a prefix: Hunyuan's shared expert (vllm PR #48682), GLM-4.1V's
-    merger (PR #22716), Molmo2's vision layers (PR #32385). Classes are those of vLLM's model files. A prefix
-    that ends in *name* already is left alone.
+    For constructors that forget to hand on a prefix: Hunyuan's shared expert (vllm PR #48682). Classes are those of
+    vLLM's model files. A prefix that is right already is left alone.
     """
 
     cls: str
@@ -293,6 +293,21 @@ class Inside:
             f"Inside({self.cls!r})",
             [*_class("cls", self.cls), *_class("inside", self.inside), *_segments("name", self.name)],
         )
+
+
+@dataclass(frozen=True)
+class ByPath:
+    """A linear layer that matches *pattern* is asked for again under the name it has in the built model.
+
+    For parts whose constructors take no prefix at all: Molmo's vision layers (vllm PR #32385), GLM-4.1V's merger
+    (PR #22716). Their layers ask the quantization config under an empty or cut name, and are built quantized although
+    the checkpoint lists them as float. The weights are made anew where the answer differs.
+    """
+
+    pattern: str
+
+    def __post_init__(self) -> None:
+        _check(f"ByPath({self.pattern!r})", _pattern(self.pattern))
 
 
 @dataclass(frozen=True)
@@ -526,7 +541,7 @@ class Fix:
     fill: tuple[Fill, ...] = ()
     config: tuple[Config | DraftQuantization, ...] = ()
     describe: tuple[DescriptionFile | DescriptionSet | Children | KVCache | Unnamed | ClassAlias, ...] = ()
-    layers: tuple[Inside | Bias | ParamAttr | Reuse | LayerIndex | TargetLayers, ...] = ()
+    layers: tuple[Inside | ByPath | Bias | ParamAttr | Reuse | LayerIndex | TargetLayers, ...] = ()
     tensors: tuple[Dequantize | Unfuse | Stack | Absent, ...] = ()
     override: str = ""
 
@@ -570,7 +585,7 @@ RULE_FIELDS: Mapping[str, tuple[type, ...]] = MappingProxyType(
         "fill": (Fill,),
         "config": (Config, DraftQuantization),
         "describe": (DescriptionFile, DescriptionSet, Children, KVCache, Unnamed, ClassAlias),
-        "layers": (Inside, Bias, ParamAttr, Reuse, LayerIndex, TargetLayers),
+        "layers": (Inside, ByPath, Bias, ParamAttr, Reuse, LayerIndex, TargetLayers),
         "tensors": (Dequantize, Unfuse, Stack, Absent),
     }
 )

@@ -17,7 +17,7 @@ from typing import Any
 from ascend_hotfix import log, scope
 from ascend_hotfix.ledger import LEDGER
 from ascend_hotfix.names import layer_number, matches
-from ascend_hotfix.records import Bias, Inside, LayerIndex, ParamAttr, Reuse, TargetLayers
+from ascend_hotfix.records import Bias, ByPath, Inside, LayerIndex, ParamAttr, Reuse, TargetLayers
 from ascend_hotfix.scope import Scope
 from ascend_hotfix.seams import hooking
 
@@ -167,6 +167,8 @@ def adjust(model: Any, current: Scope, quant_config: Any) -> None:
         hits: list[str] = []
         if isinstance(record, Bias):
             hits = _add_biases(model, record, current, quant_config)
+        elif isinstance(record, ByPath):
+            hits = _ask_again(model, record, quant_config)
         elif isinstance(record, ParamAttr):
             hits = _set_attributes(model, record, override=bool(one.fix.override))
         elif isinstance(record, Reuse):
@@ -226,6 +228,30 @@ def _register_bias(module: Any) -> None:
     update = getattr(getattr(module, "custom_op", None), "update_attrs", None)
     if callable(update):
         update()
+
+
+def _ask_again(model: Any, record: ByPath, quant_config: Any) -> list[str]:
+    done = []
+    for name, module in model.named_modules():
+        if not matches(record.pattern, name) or not hasattr(module, "params_dtype") or module.prefix == name:
+            continue
+        method = quant_config.get_quant_method(module, name) if quant_config is not None else None
+        if method is None or type(method) is type(module.quant_method):
+            continue
+        done.append(f"{name}: {type(method).__name__} and not {type(module.quant_method).__name__}")
+        for parameter in [one for one in module._parameters if one != "bias"]:
+            delattr(module, parameter)
+        module.prefix, module.quant_method = name, method
+        method.create_weights(
+            module,
+            getattr(module, "input_size_per_partition", module.input_size),
+            getattr(module, "output_partition_sizes", [module.output_size]),
+            module.input_size,
+            module.output_size,
+            module.params_dtype,
+            weight_loader=module.weight_loader,
+        )
+    return done
 
 
 def _set_attributes(model: Any, record: ParamAttr, *, override: bool) -> list[str]:

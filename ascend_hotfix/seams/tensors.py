@@ -82,10 +82,10 @@ class Tensors:
         for module in list(self._held):
             yield from self._release(module, last=True)
 
-    def direct(self, name: str, tensor: Any) -> bool:
+    def direct(self, name: str, tensor: Any, places: Places) -> bool:
         """Gives a tensor that a Stack record speaks of to its parameter; True where that was done."""
         for one, record in self._records.get(Stack, ()):
-            for target, shard in self._stacked(record, name):
+            for target, shard in self._stacked(record, name, places):
                 self._give(target, tensor, shard)
                 self.loaded.add(target)
                 LEDGER.hit(one.patch, one.fix.id, SEAM, f"{name} -> {target}" + (f" [{shard}]" if shard != "" else ""))
@@ -97,14 +97,15 @@ class Tensors:
             self._parameters = own_parameters(self._model)
         return self._parameters
 
-    def _stacked(self, record: Stack, name: str) -> Iterator[tuple[str, str | int]]:
+    def _stacked(self, record: Stack, name: str, places: Places) -> Iterator[tuple[str, str | int]]:
+        """The parameter and shard id for tensor *name*; the model's own mapper may fuse names (0.30), so *name* decides."""
         segments = name.split(".")
-        if not record.shards and record.fused in segments and name in self._named():
-            yield name, ""
+        if not record.shards and record.fused in segments and places.mapped(name) in self._named():
+            yield places.mapped(name), ""
         for segment, shard in record.shards:
             if segment in segments:
                 place = segments.index(segment)
-                target = ".".join([*segments[:place], record.fused, *segments[place + 1 :]])
+                target = places.mapped(".".join([*segments[:place], record.fused, *segments[place + 1 :]]))
                 if target in self._named() and name not in self._named():
                     yield target, shard
 

@@ -240,7 +240,7 @@ class _Load:
         except Exception as error:
             log.contained(f"renaming the tensor {name!r}", error)
             renamed = name
-        if renamed is None or (self.tensors and len(rest) == 1 and self.tensors.direct(renamed, rest[0])):
+        if renamed is None or (self.tensors and len(rest) == 1 and self.tensors.direct(renamed, rest[0], self.places)):
             return
         self.seen.add(renamed)
         if rest:
