@@ -12,6 +12,7 @@ PATCHES = (
                 why="config.json says model_type deepseekv2, which no transformers knows, and keeps the FP8 source's "
                 "quantization_config",
                 refs=("vllm-ascend#2296",),
+                versions={"vllm-ascend": ">=0.11"},
                 retire="never: it depends on the export",
                 config=(
                     Config(

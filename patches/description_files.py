@@ -16,6 +16,7 @@ PATCH = ModelPatch(
                 "vllm-ascend#2296",
                 "vllm-ascend PR #9734",
             ),
+            versions={"vllm-ascend": ">=0.11"},
             retire="never fixed upstream",
             describe=(
                 DescriptionFile("quant_model_description*.json"),

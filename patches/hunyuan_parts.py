@@ -1,6 +1,6 @@
 """Hunyuan-MoE: layers that vLLM builds without a prefix, and a router that is quantized in the checkpoint only."""
 
-from ascend_hotfix.records import Dequantize, Fix, Inside, ModelPatch, Packed, Unnamed, per_expert
+from ascend_hotfix.records import Dequantize, Fix, Inside, ModelPatch, Unnamed
 
 PATCH = ModelPatch(
     model_types=("hunyuan_v1_moe", "hunyuan"),
@@ -12,14 +12,6 @@ PATCH = ModelPatch(
             versions={"vllm-ascend": ">=0.11,<0.16"},
             retire="vllm-ascend 0.16 takes a name that begins nothing for float",
             describe=(Unnamed("ParallelLMHead", "lm_head"), Unnamed("VocabParallelEmbedding", "model.embed_tokens")),
-        ),
-        Fix(
-            id="experts-row",
-            why="no packed row for hunyuan_v1_moe: fused experts are looked up under a name that no description has",
-            refs=("vllm-ascend packed_modules_model_mapping, every release",),
-            versions={"vllm-ascend": ">=0.11,<0.30"},
-            retire="0.30 finds the experts' shards in the description",
-            packed=(Packed("experts", per_expert()),),
         ),
         Fix(
             id="shared-mlp-prefix",

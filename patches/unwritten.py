@@ -12,6 +12,7 @@ PATCHES = (
                 why="msModelSlim writes no mlp.gate.e_score_correction_bias, a buffer of the float model; the router adds what "
                 "memory held",
                 refs=("msmodelslim 26.1.0, GLM-4.x", "vllm glm4_moe.py, Glm4MoE"),
+                versions={"vllm-ascend": ">=0.11"},
                 retire="an export that has the tensor: it is loaded then",
                 fill=(Fill("**.mlp.gate.e_score_correction_bias"),),
             ),

@@ -269,6 +269,7 @@ SOUND = (
     records.ClassAlias("FusedMoE", "Linear"),
     records.Inside("Merger", "Vision", "merger"),
     records.Bias("a.*"),
+    records.ByPath("a.*"),
     records.ParamAttr("a.*", "weight_loader", "layer"),
     records.ParamAttr("a.*", "output_dim", 0),
     records.Reuse("Indexer", "forward", "indexer_types"),

@@ -44,10 +44,13 @@ def upstream() -> Iterator[Callable[..., Any]]:
     servers.close()
 
 
+def _pair(item: pytest.Item) -> str:
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    return str(parameters.get("pair", ""))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of the same environment one after another."""
     here = [item for item in items if Path(item.path).parent == Path(__file__).parent]
-    ordered = iter(
-        sorted(here, key=lambda item: getattr(item, "callspec", None) and item.callspec.params.get("pair", "") or "")
-    )
+    ordered = iter(sorted(here, key=_pair))
     items[:] = [next(ordered) if item in here else item for item in items]
