@@ -515,19 +515,19 @@ TEXTS: dict[str, Text] = {
         FAULT,
         "{count} layers ask the description for {asked} ({example}), which has {known} ({place})",
         "vllm serve stops with KeyError for the first of them",
-        "ascend-hotfix doctor --suggest FILE writes the rule",
+        "ascend-hotfix doctor DIR --suggest FILE writes the rule",
     ),
     "lookup-silent": Text(
         FAULT,
         "{count} layers ask the description for {asked} ({example}), which has {known}; upstream takes them for float",
         "no KeyError in this release: quantized tensors are loaded into float layers, or refused",
-        "ascend-hotfix doctor --suggest FILE writes the rule",
+        "ascend-hotfix doctor DIR --suggest FILE writes the rule",
     ),
     "row-missing": Text(
         FAULT,
         "{count} fused layers {fused} ({example}) have no row of shards; the description has {shards} ({place})",
         "vllm serve stops with KeyError for the first of them",
-        "ascend-hotfix doctor --suggest FILE writes the row",
+        "ascend-hotfix doctor DIR --suggest FILE writes the row",
     ),
     "lookup-refused": Text(
         FAULT,
@@ -545,7 +545,7 @@ TEXTS: dict[str, Text] = {
         FAULT,
         "the {place} model's load_weights refuses {count} tensors such as {example}: asked {asked} ({where})",
         "vllm serve stops with this error at the first of them",
-        "ascend-hotfix doctor --suggest FILE looks for the rule",
+        "ascend-hotfix doctor DIR --suggest FILE looks for the rule",
     ),
     "tensor-shape-refused": Text(
         FAULT,
@@ -557,7 +557,7 @@ TEXTS: dict[str, Text] = {
         FAULT,
         "no parameter of the {place} model takes {count} {leaf} tensors such as {example}",
         "no error: the tensors are left aside, and what they correct is lost",
-        "see explain for one of the names; ascend-hotfix doctor --suggest FILE looks for a rule",
+        "see explain for one of the names; ascend-hotfix doctor DIR --suggest FILE looks for a rule",
     ),
     "parameter-unwritten": Text(
         FAULT,

@@ -359,4 +359,99 @@ TEXTS_ZH: dict[str, tuple[str, str, str]] = {
         "除非 ascend-hotfix 的补丁补上，否则第一个融合层或带前缀的名字会 KeyError",
         "运行 dry run（去掉 --static-only）；ascend-hotfix list 列出补丁",
     ),
+    "build-failed": (
+        "{place} 模型无法构建：{error}（{where}）",
+        "vllm serve 在读取权重之前以此错误停止",
+        "看看更新的 vllm-ascend 能否运行该模型，或报告这里给出的位置",
+    ),
+    "model-refused": (
+        "此版本不接受这种模型（{example}）：{error}",
+        "vllm serve 在构建模型之前以此错误停止",
+        "换用支持该模型的版本；ascend-hotfix 不能增加模型类",
+    ),
+    "draft-unsupported": (
+        "此版本没有用于 {count} 个草稿（MTP）张量的草稿模型：{error}",
+        "模型可以加载；带 --speculative-config 的 vllm serve 以此错误停止",
+        "不使用 --speculative-config，或换用支持该草稿的版本",
+    ),
+    "load-failed": (
+        "{place} 模型的 load_weights 在结束时失败：{error}（{where}）",
+        "vllm serve 读完全部权重后以此错误停止",
+        "报告这里给出的位置",
+    ),
+    "lookup-missing": (
+        "{count} 层向量化描述查询 {asked}（{example}），描述中是 {known}（{place}）",
+        "vllm serve 在其中第一层 KeyError",
+        "ascend-hotfix doctor DIR --suggest FILE 会写出规则",
+    ),
+    "lookup-silent": (
+        "{count} 层向量化描述查询 {asked}（{example}），描述中是 {known}；上游把它们当作浮点",
+        "此版本不会 KeyError：量化张量被加载进浮点层，或被拒绝",
+        "ascend-hotfix doctor DIR --suggest FILE 会写出规则",
+    ),
+    "row-missing": (
+        "{count} 个融合层 {fused}（{example}）没有分片表项；量化描述中有 {shards}（{place}）",
+        "vllm serve 在其中第一层 KeyError",
+        "ascend-hotfix doctor DIR --suggest FILE 会写出表项",
+    ),
+    "lookup-refused": (
+        "{count} 层得不到量化方案（{example}）：{error}（{place}）",
+        "vllm serve 以此错误停止",
+        "更正量化描述：融合层的各分片必须是同一方案",
+    ),
+    "scheme-unsupported": (
+        "此 vllm-ascend 没有用于 {kind} 层的 {scheme}（{count} 处，如 {example}）",
+        "vllm serve 以 NotImplementedError 停止",
+        "换用支持它的 vllm-ascend 版本，或用其他方案量化",
+    ),
+    "tensor-refused": (
+        "{place} 模型的 load_weights 拒绝 {count} 个张量，如 {example}：查询的是 {asked}（{where}）",
+        "vllm serve 在其中第一个张量处以此错误停止",
+        "ascend-hotfix doctor DIR --suggest FILE 会寻找规则",
+    ),
+    "tensor-shape-refused": (
+        "{count} 个张量（如 {example}）与其参数不符：{error}（{where}）",
+        "vllm serve 在其中第一个张量处以此错误停止",
+        "换用与这份 config.json 匹配的权重",
+    ),
+    "tensor-unused": (
+        "{place} 模型没有参数接收 {count} 个 {leaf} 张量，如 {example}",
+        "不报错：这些张量被放弃，它们的修正也随之丢失",
+        "用 explain 查看其中一个名字；ascend-hotfix doctor DIR --suggest FILE 会寻找规则",
+    ),
+    "parameter-unwritten": (
+        "{place} 模型的 {count} 个 {leaf} 参数没有张量填充，如 {example}",
+        GARBAGE,
+        "换用完整的权重；如果发布方没有提供，补丁可以填充",
+    ),
+    "parameter-partial": (
+        "{leaf} 参数的 {count} 个部分（如 {example}）没有写入：{where}",
+        "不报错：这些部分保持分配时的内存内容，输出错误",
+        "换用完整的权重",
+    ),
+    "tensor-cut": (
+        "{count} 个张量 {shape}（如 {example}）大于其参数；{what} 被截掉",
+        "不报错：张量的其余部分被悄悄丢弃",
+        "换用与这份 config.json 匹配的权重",
+    ),
+    "tensor-spread": (
+        "{count} 个张量 {source}（如 {example}）被展开到 {target}",
+        "不报错：一个值被复制到整行或整列",
+        "换用完整的权重",
+    ),
+    "quantized-into-float": (
+        "{count} 个 {source} 张量（如 {example}）被加载进 {target} 参数",
+        "不报错：整数被当作权重，输出错误",
+        "更正量化描述中的方案，或用补丁更正该层查询的名字",
+    ),
+    "float-into-quantized": (
+        "{count} 个 {source} 张量（如 {example}）被加载进 {target} 参数",
+        "不报错：权重被截成整数，输出错误",
+        "更正量化描述中的方案：描述说已量化，张量却是浮点",
+    ),
+    "dtype-cast": (
+        "{count} 个 {source} 张量（如 {example}）被加载进 {target} 参数",
+        "不报错：数值被悄悄转换",
+        "使用量化工具原样写出的权重",
+    ),
 }
