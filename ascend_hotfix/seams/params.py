@@ -59,7 +59,8 @@ class Aliases:
         self._aliases: dict[str, tuple[_Name, _Name, Selection]] = {}
 
     def __enter__(self) -> Aliases:
-        if self._rules:
+        # a loader that calls the one of its base class is aliased already
+        if self._rules and "named_parameters" not in vars(self._model):
             self._aliases = self._collect()
         if self._aliases:
             self._model.named_parameters = self._named_parameters
@@ -68,7 +69,8 @@ class Aliases:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._model.__dict__.pop("named_parameters", None)
+        if self._aliases:
+            self._model.__dict__.pop("named_parameters", None)
         for alias, name, one in self._aliases.values():
             if alias.asked:
                 LEDGER.hit(one.patch, one.fix.id, "params", f"{alias!s} -> {name!s}")

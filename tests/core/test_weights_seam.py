@@ -177,6 +177,18 @@ def test_a_look_of_ours_at_an_alias_is_no_hit() -> None:
     assert hits("params") == 0
 
 
+def test_a_loader_that_calls_the_one_of_its_base_class_has_no_hits_of_its_own() -> None:
+    class Draft(Model):
+        def load_weights(self, weights: Any) -> set[str]:
+            return super().load_weights(weights)
+
+    weights.arm_class(Draft)
+    model = Draft("mlp.experts.routed_experts.w13_weight")
+    rules = {"params": (Segments("experts.routed_experts", "experts"),)}
+    load(model, {"mlp.experts.routed_experts.w13_weight": 1}, **rules)
+    assert hits("params") == 0
+
+
 def test_an_error_of_the_loader_keeps_its_type_and_names_the_tensor() -> None:
     model = Model("fc.weight")
     with pytest.raises(KeyError) as caught:
