@@ -53,8 +53,8 @@ PATCHES = (
                 id="fa-names",
                 why="the draft's loader does not map fa_q, fa_k and fa_v to the attention layer that has them",
                 refs=("vllm-ascend PR #14540",),
-                versions={"vllm-ascend": ">=0.18,<0.26"},
-                retire="0.23 maps them in the draft as well, 0.25.1rc1 loses that, 0.26.0rc has it again",
+                versions={"vllm-ascend": ">=0.18,<0.19"},
+                retire="0.23 maps them in the draft as well, and a second rename would break it",
                 weights=(
                     Segments("self_attn.fa_q", "self_attn.mla_attn.mla_attn.fa_q"),
                     Segments("self_attn.fa_k", "self_attn.mla_attn.mla_attn.fa_k"),

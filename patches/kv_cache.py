@@ -20,7 +20,6 @@ PATCHES = (
             "hunyuan_v1_dense",
             "hunyuan_v1_moe",
             "bailing_moe",
-            "gpt_oss",
         ),
         fixes=(
             Fix(
