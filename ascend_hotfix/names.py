@@ -30,6 +30,7 @@ __all__ = [
     "Rule",
     "Segments",
     "Suffix",
+    "filled",
     "gathering",
     "layer_number",
     "matches",
@@ -371,6 +372,15 @@ class Renamer:
 def matches(pattern: str, name: str) -> bool:
     """Does *name* match *pattern*, where ``*`` is one segment and ``**`` any number of them?"""
     return _matches(_split(pattern), _split(name))
+
+
+def filled(pattern: str, name: str, template: str) -> str | None:
+    """*template* with its ``*`` replaced in order by what those of *pattern* stand for in *name*; None on a miss."""
+    segments = _split(name)
+    captured = _match_run(_split(pattern), segments, 0)
+    if captured is None or len(_split(pattern)) != len(segments):
+        return None
+    return ".".join(_fill(_split(template), captured))
 
 
 def _matches(pattern: list[str], name: list[str]) -> bool:

@@ -110,11 +110,18 @@ class Scheme:
     A default: it is taken only where the description says nothing. With ``Fix.override`` it replaces what
     the description says. ``mtp_only`` bounds it to layers numbered from ``num_hidden_layers`` on
     (the note on DeepSeek MTP in vllm-ascend's packed table).
+
+    *when* bounds it to checkpoints that have one of these tensors; each ``*`` in them is, in order, what the
+    pattern's ``*`` stand for. A quantization config that is not ModelSlim's quantizes every layer that it does not
+    list, so there ``FLOAT`` needs *when* (or ``Fix.override``): float MTP layers in a GPTQ checkpoint
+    (vllm PR #39475) have ``mtp.layers.*.mlp.experts.0.down_proj.weight`` where quantized ones have ``qweight``.
+    For ``FLOAT`` nothing but a bias may be beside that tensor: FP8 and int8 layers have a ``weight`` too, and scales.
     """
 
     pattern: str
     scheme: str = "FLOAT"
     mtp_only: bool = False
+    when: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check(
@@ -123,6 +130,14 @@ class Scheme:
                 *_pattern(self.pattern),
                 *_scheme(self.scheme),
                 *_plain("mtp_only", self.mtp_only, bool),
+                *_strings_only("when", self.when),
+                *(line for tensor in _strings(self.when) for line in _segments("when", tensor)),
+                *(["when: the pattern's '**' cannot be filled in"] if self.when and "**" in str(self.pattern) else []),
+                *(
+                    f"when: {tensor!r} has more '*' than the pattern"
+                    for tensor in _strings(self.when)
+                    if tensor.split(".").count("*") > str(self.pattern).split(".").count("*")
+                ),
             ],
         )
 

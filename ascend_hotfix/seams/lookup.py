@@ -19,10 +19,11 @@ from typing import Any
 
 from ascend_hotfix import log, scope
 from ascend_hotfix.ledger import LEDGER
-from ascend_hotfix.names import layer_number, matches
-from ascend_hotfix.records import Children, KVCache, Packed, Scheme
+from ascend_hotfix.names import matches
+from ascend_hotfix.records import Children, KVCache, Packed
 from ascend_hotfix.scope import Scope
 from ascend_hotfix.seams import describe, hooking, ignore
+from ascend_hotfix.seams.schemes import applies
 
 __all__ = ["CLASSES", "Description", "arm", "arm_class", "nearest"]
 
@@ -317,7 +318,7 @@ class _Attempt:
 
     def _default(self, module: str, failed: bool) -> bool:
         for one, record in self.scope.records("types"):
-            if not _applies(record, module, self.scope) or (record.scheme == "FLOAT" and not failed):
+            if not applies(record, module, self.scope) or (record.scheme == "FLOAT" and not failed):
                 continue
             self.description[module + LEAF] = record.scheme
             return self._added(one.patch, one.fix.id, "types", f"{module}: {record.scheme}", [module + LEAF])
@@ -391,24 +392,12 @@ def _override(description: Description, current: Scope) -> None:
         if not one.fix.override:
             continue
         for module, leaves in description.modules().items():
-            if not _applies(record, module, current):
+            if not applies(record, module, current):
                 continue
             keys = [f"{module}.{leaf}" for leaf in leaves if description[f"{module}.{leaf}"] != record.scheme]
             description.update(dict.fromkeys(keys, record.scheme))
             if keys:
                 LEDGER.hit(one.patch, one.fix.id, "types", f"{module}: {record.scheme}")
-
-
-def _applies(record: Scheme, module: str, current: Scope) -> bool:
-    return matches(record.pattern, module) and (not record.mtp_only or _is_draft_layer(module, current.config))
-
-
-def _is_draft_layer(module: str, config: Any) -> bool:
-    """Is the layer numbered from num_hidden_layers on, where MTP layers are kept?"""
-    holders = (config, *(getattr(config, key, None) for key in scope.NESTED))
-    counts = [count for one in holders if isinstance(count := getattr(one, "num_hidden_layers", None), int)]
-    number = layer_number(module)
-    return bool(counts) and number is not None and number >= counts[0]
 
 
 def nearest(name: str, known: Iterable[str], limit: int = 3) -> list[str]:

@@ -7,6 +7,7 @@ so the classes of model modules are armed when those modules are imported as wel
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import inspect
 from types import ModuleType
@@ -67,13 +68,39 @@ def _initialize_model(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs
 def _open_scope(vllm_config: Any, *, model_config: Any = None, **_: Any) -> Scope:
     """The scope of the model about to be built; inside a wrapper model, the wrapper's names stay in it."""
     scope.announce()
+    _check_classes()
     layers.rearm()
     inner = scope.of_config(vllm_config, model_config)
     outer = scope.enclosing()
     if outer is not None and set(outer.types) - set(inner.types):
         inner = scope.of_types((*outer.types, *(t for t in inner.types if t not in outer.types)), config=inner.config)
     _arm_config(vllm_config.quant_config, inner)
+    if model_config is not None and model_config is not vllm_config.model_config and model_config.quantization:
+        _arm_draft(model_config.quantization, inner)
     return inner
+
+
+def _check_classes() -> None:
+    """Says which model classes of the user's patches vLLM does not have. A shipped patch may be for another release."""
+    patches = [source.patch for source in scope.catalog().sources.values() if source.patch.architectures]
+    named = {cls: patch.name for patch in patches if scope.from_path(patch.name) for cls in patch.architectures}
+    if not named:
+        return
+    from vllm.model_executor.models.registry import ModelRegistry
+
+    known = list(ModelRegistry.get_supported_archs())
+    for cls in sorted(set(named).difference(known)):
+        near = difflib.get_close_matches(cls, known, n=3)
+        hint = f"; did you mean {', '.join(near)}?" if near else ""
+        log.finding(f"{named[cls]}: vLLM has no model class {cls!r}, which its architectures name{hint}")
+
+
+def _arm_draft(quantization: str, current: Scope) -> None:
+    from vllm.model_executor.layers.quantization import get_quantization_config
+
+    cls = get_quantization_config(quantization)
+    if cls.__name__ not in lookup.CLASSES:
+        ignore.arm_class(cls, current)
 
 
 def _arm_config(quant_config: Any, current: Scope) -> None:

@@ -23,6 +23,13 @@ LEFTOVERS = (
     "**.fa_q.*",  # q is quantized dynamically; only fa_k is read
     "**.q_rot",  # sparse attention makes its own Hadamard matrix
     "**.k_rot",
+    "**.q_scale",  # scales of vLLM's quantized KV cache start as -1, which stands for none
+    "**.k_scale",
+    "**.v_scale",
+    "**.prob_scale",
+    "**.q_zero_point",
+    "**.k_zero_point",
+    "**.v_zero_point",
 )
 # A draft shares these with the target.
 SHARED = ("embed_tokens.weight", "lm_head.weight", "shared_head.head.weight", "head.weight")

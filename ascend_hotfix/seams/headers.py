@@ -1,0 +1,77 @@
+"""The names of a checkpoint's tensors, read from its index or from the headers of its safetensors files.
+
+For rules that hold only where the checkpoint has a tensor (``Scheme.when``). Nothing but the headers is read, once
+for each folder. A checkpoint that is not on this machine yet has no names, so such a rule does nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import json
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+
+__all__ = ["in_float", "tensor_names"]
+
+INDEX = "model.safetensors.index.json"
+FLOAT_LEAVES = frozenset({"weight", "bias", "gate_up_proj", "down_proj"})
+PACKED = frozenset({"packed"})
+
+
+@functools.lru_cache(maxsize=8)
+def tensor_names(model: str) -> frozenset[str]:
+    """Every tensor of the checkpoint in folder *model*, or of the model id *model* where it is in the local cache."""
+    folder = Path(model)
+    if not folder.is_dir():
+        cached = _cached(model)
+        if cached is None:
+            return frozenset()
+        folder = cached
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        return frozenset(json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"])
+    names: set[str] = set()
+    for file in sorted(folder.glob("*.safetensors")):
+        with contextlib.suppress(OSError, ValueError, OverflowError, MemoryError, struct.error):
+            names |= _header(file)
+    return frozenset(names)
+
+
+def in_float(model: str, tensors: Iterable[str]) -> bool:
+    """Does *model* have one of *tensors*, with nothing beside it but a bias? A scale or zero point tells of quantization."""
+    return any(
+        _leaves(model).get(tensor.rpartition(".")[0], PACKED) <= FLOAT_LEAVES for tensor in _held(model, tensors)
+    )
+
+
+def _held(model: str, tensors: Iterable[str]) -> list[str]:
+    names = tensor_names(model)
+    return [tensor for tensor in tensors if tensor in names]
+
+
+@functools.lru_cache(maxsize=8)
+def _leaves(model: str) -> dict[str, frozenset[str]]:
+    """Module -> the last segments of its tensors. Fused experts are tensors of ``experts`` itself."""
+    found: dict[str, set[str]] = {}
+    for name in tensor_names(model):
+        module, _, leaf = name.rpartition(".")
+        found.setdefault(module, set()).add(leaf)
+    return {module: frozenset(leaves) for module, leaves in found.items()}
+
+
+def _header(file: Path) -> set[str]:
+    with file.open("rb") as stream:
+        (length,) = struct.unpack("<Q", stream.read(8))
+        return set(json.loads(stream.read(length))) - {"__metadata__"}
+
+
+def _cached(model: str) -> Path | None:
+    with contextlib.suppress(Exception):  # no hub library, or no such id
+        hub = importlib.import_module("huggingface_hub")
+        for name in (INDEX, "model.safetensors"):
+            found = hub.try_to_load_from_cache(model, name)
+            if isinstance(found, str):
+                return Path(found).parent
+    return None
