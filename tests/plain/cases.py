@@ -37,6 +37,7 @@ class Case:
     arguments: dict[str, Any] = field(default_factory=dict)
     right: dict[str, Any] | None = None
     right_release: str = ""
+    environ: dict[str, str] = field(default_factory=dict)
 
     def jobs(self, release: str) -> dict[str, dict[str, Any]]:
         """The jobs of ``runner.py`` for this case on *release*."""
@@ -54,6 +55,13 @@ class Case:
                     "arguments": filled,
                 }
         return jobs
+
+
+def site_packages(python: Path) -> Path:
+    """Where vLLM lies for *python*: an environment of the matrix sees it from another folder."""
+    code = "import importlib.util as u; print(u.find_spec('vllm').submodule_search_locations[0])"
+    done = subprocess.run([str(python), "-c", code], check=True, capture_output=True, text=True, timeout=300)
+    return Path(done.stdout.strip().splitlines()[-1]).parent
 
 
 def job_name(case: Case, way: str) -> str:
@@ -80,6 +88,8 @@ def interpreter(release: str) -> Path:
     return envs.python(matrix.of_vllm(release).pair)
 
 
+REST = ["re:.*self_attn.*", "re:.*feed_forward.*", "lm_head"]
+VISION = "re:.*(visual|q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|lm_head|layers.1).*"
 OLD_NAME, NEW_NAME = "moe_params.asked-by-old-name.params", "moe_params.asked-by-new-name.params"
 
 
@@ -138,4 +148,114 @@ CASES: list[Case] = [
     *_moved("step3p5", ("vllm-project/vllm PR #45054",), ""),
     *_moved("qwen3_vl_moe", ("vllm-project/vllm PR #45054",), "layers.0.mlp.experts.w2_weight"),
     *_moved("aria", ("vllm-project/vllm PR #45054",), "layers.0.mlp.experts.w13_weight"),
+    *[
+        Case(
+            f"kv-scales-{family}-{layout}",
+            (report,),
+            release,
+            "cases_weights.kv_scales",
+            "kv_cache_names.attention-scales.weights",
+            arguments={"family": family, "layout": layout},
+            right={"family": family, "layout": "vllm"},
+        )
+        for family, layout, release, report in (
+            ("qwen3_moe", "plain", "0.11.0", "vllm-project/vllm#25047"),
+            ("qwen3_moe", "modelopt", "0.11.0", "vllm-project/vllm#25047"),
+            ("qwen3_next", "modelopt", "0.13.0", "vllm-project/vllm#31872"),
+        )
+    ],
+    *[
+        Case(
+            f"suffixes-{model_type}-{release}",
+            (report,),
+            release,
+            "cases_weights.suffixes",
+            "scale_suffixes.mistral-scales.weights",
+            "KeyError",
+            "activation_scale",
+            {"model_type": model_type, "exporter": "mistral"},
+            {"model_type": model_type, "exporter": "vllm"},
+        )
+        for model_type, release, report in (
+            ("llama", "0.18.0", "vllm-project/vllm PR #41982"),
+            ("mistral", "0.13.0", "vllm-project/vllm PR #32859/#32673"),
+        )
+    ],
+    Case(
+        "mamba-codestral",
+        ("vllm-project/vllm#31108 / PR #31281, #31309",),
+        "0.13.0",
+        "cases_weights.mamba2",
+        "mamba_codestral.backbone.weights",
+        "ValueError",
+        "no module or parameter named 'model' in Mamba2ForCausalLM",
+        {"prefix": "model."},
+        {"prefix": "backbone."},
+    ),
+    Case(
+        "qwen3-embedding",
+        ("vllm-project/vllm#21614, #21823",),
+        "0.11.0",
+        "cases_weights.embedding",
+        "qwen3_embedding.no-model-prefix.weights",
+        "ValueError",
+        "no module or parameter named",
+        {"prefix": ""},
+        {"prefix": "model."},
+    ),
+    Case(
+        "gate-g-idx",
+        ("vllm-project/vllm#25029 / PR #28663",),
+        "0.11.0",
+        "cases_weights.extra_tensors",
+        "float_router.gate-g-idx.drop",
+        "KeyError",
+        "layers.1.mlp.gate.g_idx",
+        {"family": "qwen3_moe", "extra": ["model.layers.1.mlp.gate.g_idx"]},
+        {"family": "qwen3_moe", "extra": []},
+    ),
+    Case(
+        "qwen2_5_vl-saved-by-4.52",
+        ("verl#1710, LlamaFactory#8254, GPTQModel#1788",),
+        "0.11.0",
+        "cases_weights.qwen2_5_vl",
+        "qwen2_5_vl_saved_by_4_52.wrapper-prefix.weights",
+        "KeyError",
+        "language_model.embed_tokens.weight",
+        {"saved_by": "4.52"},
+        {"saved_by": "4.51"},
+    ),
+    Case(
+        "inner-without-prefix",
+        ("vllm-project/vllm PR #9772",),
+        "0.11.0",
+        "cases_quantized.inner_without_prefix",
+        "vision_language_listed.inner-without-prefix.build",
+        arguments={"ignore": [VISION, "language_model.model.layers.0.mlp.down_proj"]},
+        right={"ignore": ["re:.*"]},
+    ),
+    Case(
+        "unmapped-list",
+        ("vllm-project/vllm PR #20046", "vllm-project/vllm#24244"),
+        "0.11.0",
+        "cases_quantized.unmapped_list",
+        "vision_language_listed.unmapped-list.lookup",
+        arguments={"wrapper": "model."},
+        right={"wrapper": "language_model.model."},
+    ),
+    Case(
+        "doubled-prefix",
+        ("vllm-project/vllm#11790 / PR #11795",),
+        "0.11.0",
+        "cases_quantized.doubled_prefix",
+        "qwen2_doubled_prefix.layer-number-twice.lookup",
+        arguments={
+            "ignore": [
+                "re:.*(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|lm_head).*",
+                "model.layers.0.mlp.down_proj",
+                "model.layers.1.mlp.down_proj",
+            ]
+        },
+        right={"ignore": ["re:.*"]},
+    ),
 ]

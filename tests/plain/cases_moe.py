@@ -240,26 +240,28 @@ def _aria(name: str) -> str:
     return name
 
 
+GPT_OSS = {
+    "architectures": ["GptOssForCausalLM"],
+    "model_type": "gpt_oss",
+    "hidden_size": HIDDEN,
+    "intermediate_size": INTER,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "num_hidden_layers": 2,
+    "num_local_experts": EXPERTS,
+    "num_experts_per_tok": 2,
+    "vocab_size": VOCAB,
+    "max_position_embeddings": 256,
+    "sliding_window": 128,
+    "layer_types": ["sliding_attention", "full_attention"],
+    "rope_scaling": None,
+}
+
+
 def gpt_oss(lab: plain.Lab, loader: str = "") -> Any:
     """vllm#45830: gpt-oss in bf16, biases included."""
     _adopt("gpt_oss", loader)
-    config = {
-        "architectures": ["GptOssForCausalLM"],
-        "model_type": "gpt_oss",
-        "hidden_size": HIDDEN,
-        "intermediate_size": INTER,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 16,
-        "num_hidden_layers": 2,
-        "num_local_experts": EXPERTS,
-        "num_experts_per_tok": 2,
-        "vocab_size": VOCAB,
-        "max_position_embeddings": 256,
-        "sliding_window": 128,
-        "layer_types": ["sliding_attention", "full_attention"],
-        "rope_scaling": None,
-    }
 
     def experts(name: str, parameter: Any) -> dict[str, Any]:
         block = name.split("experts.")[0] + "experts."
@@ -276,4 +278,82 @@ def gpt_oss(lab: plain.Lab, loader: str = "") -> Any:
             for name, shape in found.items()
         }
 
-    return _result(lab.roundtrip(config, names))
+    return _result(lab.roundtrip(GPT_OSS, names))
+
+
+def gpt_oss_quark(lab: plain.Lab, loader: str = "") -> Any:
+    """The biases of a Quark checkpoint, one for each expert (vllm PR #45067); only biases, as the CPU has no MXFP4 experts."""
+    if loader:
+        plain.adopt("gpt_oss", loader, (("GptOssModel", "_load_weights_quark"),))
+    lab.write(GPT_OSS, {"unused": (1,)})
+    vllm_config = lab.config()
+    model = lab.build(vllm_config)
+    model.model.config.quantization_config = {"quant_method": "quark"}
+    tensors = {}
+    for name, parameter in model.named_parameters():
+        if name.endswith(("w13_bias", "w2_bias")):
+            block = name.split("experts.")[0] + "experts."
+            part = "down_proj" if "w2_" in name else "gate_up_proj"
+            for expert in range(EXPERTS):
+                tensors[f"{block}{expert}.{part}.bias"] = plain.tensor(parameter.shape[1], seed=f"{name}{expert}")
+    lab.load_into(model, vllm_config, tensors.items())
+    return {"digests": {name: digest for name, digest in plain.digests(model).items() if name.endswith("_bias")}}
+
+
+def llama4_scales(lab: plain.Lab, loader: str = "") -> Any:
+    """Static scales of FP8 experts below ``feed_forward`` (vllm PR #45047); the test makes the parameter that FP8 makes."""
+    import torch
+
+    if loader:
+        plain.adopt("llama4", loader, (("Llama4Model", "load_weights"),))
+    config = {
+        "architectures": ["Llama4ForCausalLM"],
+        "model_type": "llama4_text",
+        "hidden_size": HIDDEN,
+        "intermediate_size": INTER,
+        "intermediate_size_mlp": 96,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "num_hidden_layers": 2,
+        "num_local_experts": EXPERTS,
+        "num_experts_per_tok": 1,
+        "interleave_moe_layer_step": 1,
+        "vocab_size": VOCAB,
+        "max_position_embeddings": 256,
+        "use_qk_norm": False,
+        "attention_chunk_size": 64,
+        "rope_scaling": None,
+    }
+    lab.write(config, {"unused": (1,)})
+    vllm_config = lab.config()
+    model = lab.build(vllm_config)
+    tensors = {}
+    for name, module in list(model.named_modules()):
+        if name.endswith("experts.routed_experts"):
+            module.register_parameter("w2_input_scale", torch.nn.Parameter(torch.ones(EXPERTS), requires_grad=False))
+            asked = name.removesuffix(".routed_experts") + ".w2_input_scale"
+            tensors[asked] = plain.tensor(EXPERTS, seed=asked, dtype=torch.float32)
+    lab.load_into(model, vllm_config, tensors.items())
+    return {
+        "digests": {name: digest for name, digest in plain.digests(model).items() if name.endswith("w2_input_scale")}
+    }
+
+
+def step3p5_mtp(lab: plain.Lab) -> Any:
+    """Step3.5's draft, whose loader asks the old names to this day and compares what it wrote with all names it was given."""
+    config = {
+        **STEP3P5,
+        "num_nextn_predict_layers": 1,
+        "moe_layers_enum": "1,2",
+        "layer_types": ["full_attention"] * 3,
+    }
+    lab.write(config, {"unused": (1,)})
+    vllm_config = lab.config(speculative_config={"method": "mtp", "num_speculative_tokens": 1})
+    lab.build(vllm_config)
+    model = lab.build(vllm_config, model_config=vllm_config.speculative_config.draft_model_config)
+    tensors = {}
+    for name, shape in _step3p5_names(model).items():
+        tensors[name.replace(".mtp_block.", ".")] = plain.tensor(*shape, seed=name)
+    lab.load_into(model, vllm_config, tensors.items())
+    return _result(model)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Lab", "adopt", "decoder", "digests", "release", "shard_names", "start", "tensor", "unwritten"]
+__all__ = ["Lab", "Spec", "adopt", "decoder", "digests", "release", "shard_names", "start", "tensor", "unwritten"]
 
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
@@ -29,6 +29,21 @@ ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
 }
+
+
+class Spec(tuple[int, ...]):
+    """The shape of a tensor, and from what its values are made: the same under whatever name it is written."""
+
+    seed: str = ""
+
+    @classmethod
+    def of(cls, shape: Iterable[int], seed: str) -> Spec:
+        """*shape* with *seed*."""
+        made = cls(shape)
+        made.seed = seed
+        return made
+
+
 UNWRITTEN = 7.0  # what a parameter holds before it is loaded
 _kept: list[Any] = []
 
@@ -44,16 +59,21 @@ def start() -> None:
     for op in ("nms", "qnms"):
         library.define(f"{op}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     _kept.append(library)
-    # Where the compiled extension was built for another torch, building a model asks for the op; nothing calls it.
-    if not hasattr(torch.ops._C, "gelu_new"):
-        _kept.append(torch.library.Library("_C", "FRAGMENT"))
-        _kept[-1].define("gelu_new(Tensor! out, Tensor input) -> ()")
     torch.set_num_threads(1)
-    import vllm.model_executor.model_loader.default_loader  # noqa: F401
+    import vllm.platforms
+    from vllm.platforms.cpu import CpuPlatform
+
+    vllm.platforms._current_platform = CpuPlatform()  # 0.11 does not know the distribution vllm-cpu for one
+    import vllm._custom_ops
+    import vllm.model_executor.model_loader.default_loader
     import vllm.model_executor.models.registry as registry
     from vllm.engine.arg_utils import EngineArgs  # noqa: F401
 
     registry._run_in_subprocess = lambda function: function()  # a new interpreter would not know of the stand-ins above
+    # Where the compiled extension was built for another torch, building a model asks for the op; nothing calls it.
+    if not hasattr(torch.ops._C, "gelu_new"):
+        _kept.append(torch.library.Library("_C", "FRAGMENT"))
+        _kept[-1].define("gelu_new(Tensor! out, Tensor input) -> ()")
 
 
 def release() -> tuple[int, int]:
@@ -110,7 +130,7 @@ def decoder(
     names[f"{prefix}norm.weight"] = (hidden,)
     if head:
         names[head] = (vocab, hidden)
-    return names
+    return {name: Spec.of(shape, name.removeprefix(prefix)) for name, shape in names.items()}
 
 
 class Lab:
@@ -127,7 +147,8 @@ class Lab:
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "config.json").write_text(json.dumps({"torch_dtype": "bfloat16", **config}))
         full = {
-            name: tensor(*value, seed=name) if isinstance(value, tuple) else value for name, value in tensors.items()
+            name: tensor(*value, seed=getattr(value, "seed", name)) if isinstance(value, tuple) else value
+            for name, value in tensors.items()
         }
         save_file({name: value.contiguous() for name, value in full.items()}, str(self.folder / "model.safetensors"))
         assert all(isinstance(value, torch.Tensor) for value in full.values())
@@ -185,14 +206,30 @@ class Lab:
             DefaultModelLoader(config.load_config).load_weights(model, config.model_config)
         return model
 
-    def roundtrip(self, config: Mapping[str, Any], names: Callable[[Any], dict[str, Any]], **engine_args: Any) -> Any:
-        """Writes the checkpoint that *names* gives for the built model, and loads it through DefaultModelLoader."""
+    def roundtrip(
+        self,
+        config: Mapping[str, Any],
+        names: Callable[[Any], dict[str, Any]],
+        quantization: Mapping[str, Any] | None = None,
+        **engine_args: Any,
+    ) -> Any:
+        """Writes the checkpoint that *names* gives for the built model, and loads it through DefaultModelLoader.
+
+        With *quantization*, *names* is asked for the float model, and config.json of the loaded one has that
+        ``quantization_config``.
+        """
         from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 
         self.write(config, {"unused": (1,)})
         vllm_config = self.config(**engine_args)
         model = self.build(vllm_config)
-        self.write(config, names(model))
+        tensors = names(model)
+        if quantization is not None:
+            config = {**config, "quantization_config": quantization}
+        self.write(config, tensors)
+        if quantization is not None:
+            vllm_config = self.config(**engine_args)
+            model = self.build(vllm_config)
         with self.running(vllm_config):
             DefaultModelLoader(vllm_config.load_config).load_weights(model, vllm_config.model_config)
         return model
@@ -244,7 +281,7 @@ def shard_names(
                 found[f"{parent}.{shard}.{leaf}"] = (size, *shape[1:])
         else:
             found[name] = shape
-    return found
+    return {name: Spec.of(shape, name) for name, shape in found.items()}
 
 
 def adopt(module: str, other: str, functions: Iterable[tuple[str, str]] = ()) -> None:

@@ -71,7 +71,7 @@ def main(jobs_file: str, results_file: str) -> None:
             text = pipe.read()
         status = os.waitpid(child, 0)[1]
         results[name] = json.loads(text) if text else {"error": "Died", "message": f"the process ended with {status}"}
-    Path(results_file).write_text(json.dumps(results))
+        Path(results_file).write_text(json.dumps(results))  # each time: what is there tells where a run has stopped
 
 
 if __name__ == "__main__":
