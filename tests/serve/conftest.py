@@ -33,8 +33,15 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
 @pytest.fixture(scope="session")
 def references(lab: Lab) -> Callable[[str], dict[str, Any]]:
     """Fake-quant log-probabilities of a checkpoint; all are computed by one process."""
-    names = [*(family.name for family in FAMILIES), *FURTHER]
-    jobs = [{"directory": str(lab.checkpoint(name)), "out": str(lab.work / f"{name}.reference.json")} for name in names]
+    sighted = {family.name for family in FAMILIES if family.sees_images}
+    jobs: list[dict[str, Any]] = [
+        {
+            "directory": str(lab.checkpoint(name)),
+            "out": str(lab.work / f"{name}.reference.json"),
+            "with_image": name in sighted,
+        }
+        for name in (*(family.name for family in FAMILIES), *FURTHER)
+    ]
     jobs.append(
         {
             "directory": str(lab.checkpoint("qwen3-w8a8")),

@@ -92,7 +92,8 @@ def main() -> None:
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     if stock:
-        os.environ["VLLM_PLUGINS"] = ""
+        # torch_npu is imported here all the same, and makes torch compile for an NPU.
+        os.environ.update(VLLM_PLUGINS="", TORCH_COMPILE_DISABLE="1")
     import vllm.v1.worker.gpu_model_runner  # noqa: F401
     from vllm import LLM  # noqa: F401
     from vllm.platforms import current_platform  # noqa: F401

@@ -31,6 +31,9 @@ class Checkpoint:
         for path in sorted(directory.glob("*.safetensors")):
             self.tensors |= load_file(path)
         self.description: dict[str, Any] = json.loads((directory / "quant_model_description.json").read_text())
+        if any(".block_sparse_moe." in name for name in self.tensors):
+            self.tensors = {_minimax(name): tensor for name, tensor in self.tensors.items()}
+            self.description = {_minimax(name): value for name, value in self.description.items()}
         self.drop_linear_bias = drop_linear_bias
 
     def float(self, name: str) -> torch.Tensor:
@@ -45,6 +48,14 @@ class Checkpoint:
         y = SCHEMES[scheme](self, x, name)
         with_bias = self.has(f"{name}.bias") and (scheme == "FLOAT" or not self.drop_linear_bias)
         return y + self.float(f"{name}.bias") if with_bias and scheme != "W8A8" else y
+
+
+def _minimax(name: str) -> str:
+    """MiniMax's names of the experts as transformers has them."""
+    name = name.replace(".block_sparse_moe.", ".mlp.")
+    for old, new in ((".w1.", ".gate_proj."), (".w2.", ".down_proj."), (".w3.", ".up_proj.")):
+        name = name.replace(old, new)
+    return name
 
 
 def _float(c: Checkpoint, x: torch.Tensor, name: str) -> torch.Tensor:
@@ -181,8 +192,10 @@ class Int8Cache:
         return (x / scale + offset).round().clamp(-128, 127) * scale
 
 
-def run(directory: Path, float_source: Path | None = None, drop_linear_bias: bool = False) -> dict[str, Any]:
-    """Log-probabilities of the prompts and of what greedy decoding adds; with an image too where the model takes one."""
+def run(
+    directory: Path, float_source: Path | None = None, drop_linear_bias: bool = False, with_image: bool = False
+) -> dict[str, Any]:
+    """Log-probabilities of the prompts and of what greedy decoding adds, and of a chat message with an image if asked."""
     cache = None
     if float_source is None:
         checkpoint = Checkpoint(directory, drop_linear_bias)
@@ -205,7 +218,7 @@ def run(directory: Path, float_source: Path | None = None, drop_linear_bias: boo
                 cache.prompt = len(ids)
             text.append(_greedy(model, ids, {}))
         result: dict[str, Any] = {"text": text}
-        if hasattr(model.config, "vision_config"):
+        if with_image:
             inputs = _image_inputs(directory)
             ids = inputs.pop("input_ids")[0].tolist()
             result["image"] = [_greedy(model, ids, inputs)]

@@ -129,10 +129,11 @@ REMARKS = {
     "glm4_moe-w8a8": "the quantizer lost `e_score_correction_bias`; upstream takes what is in memory (with zeros: 1e-4)",
     "qwen3-w8a8": "upstream drops the biases that smoothing left in q, k, v, gate and up (without them in the reference: 3e-5)",
     "deepseek_v3-w4a8c8": "the int8 latent cache is for `--kv-cache-dtype int8` on a decode node; this run keeps bf16, as upstream does",
-    "hunyuan_v1_moe-w8a8_default": "vLLM 0.30 has no class for it and takes the Transformers backend",
+    "hunyuan_v1_moe-w8a8_default": "vLLM 0.30 has no class for it; its Transformers backend fails in the experts",
+    "hunyuan_v1_moe-w8a16_default": "upstream has W8A16 for linear layers only; their kernel is there",
     "deepseek_v4-w8a8": "its attention (compressor, two caches) has no reference here",
     "longcat_flash-w4a4_mxfp4": "upstream stops while building the model; behind it MXFP4, for the A5 generation only",
-    "internvl3_5-w8a8": "its config class is remote code, which is not in the checkpoint",
+    "internvl3_5-w8a8": "with a stand-in for its config class, which is remote code",
 }
 
 
