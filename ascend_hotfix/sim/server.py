@@ -73,6 +73,7 @@ class Server:
     ) -> None:
         self.log = log
         self.port = free_port()
+        self.left: list[int] = []
         self.command = [
             *map(str, command),
             "serve",
@@ -121,13 +122,24 @@ class Server:
             raise RuntimeError(f"{path}: HTTP {error.code}: {error.read().decode(errors='replace')[:500]}") from None
 
     def stop(self, with_signal: int = signal.SIGTERM) -> int:
-        """End the server by a signal, as a user would; its exit code. What is left after a minute is killed."""
+        """End the server by a signal, as a user would; its exit code. :attr:`left` then holds the processes of it that
+        were still there a minute later, and were killed.
+        """
         if self._process.poll() is None:
             self._process.send_signal(with_signal)
         try:
-            return self._process.wait(STOP_TIMEOUT)
+            code = self._process.wait(STOP_TIMEOUT)
+            self.left = self._wait_alone()
         finally:
             self.kill()
+        return code
+
+    def _wait_alone(self) -> list[int]:
+        """Wait until the engine and the workers are gone too; those that stay."""
+        deadline = time.monotonic() + STOP_TIMEOUT
+        while (left := _members(self._process.pid)) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        return left
 
     def kill(self) -> None:
         """End the server and every process it has started, at once."""
@@ -136,17 +148,6 @@ class Server:
         self._process.wait()
         self._output.close()
 
-    def leftovers(self) -> list[int]:
-        """Processes of the server that are still there (Linux)."""
-        group = self._process.pid
-        found = []
-        for stat in Path("/proc").glob("[0-9]*/stat"):
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                fields = stat.read_text().rpartition(")")[2].split()
-                if int(fields[2]) == group and fields[0] != "Z":
-                    found.append(int(stat.parent.name))
-        return found
-
     def __enter__(self) -> Server:
         return self
 
@@ -154,6 +155,17 @@ class Server:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.kill()
+
+
+def _members(group: int) -> list[int]:
+    """Processes of a process group that have not ended (Linux)."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            if int(fields[2]) == group and fields[0] != "Z":
+                found.append(int(stat.parent.name))
+    return found
 
 
 def why_it_failed(log: Path) -> str:

@@ -41,7 +41,7 @@ class Served:
             found["image"] = client.image(server, size, image_url())
         found["log"] = server.log.read_text(errors="replace")
         found["exit code"] = server.stop(signal.SIGINT if family.sees_images else signal.SIGTERM)
-        found["leftovers"] = server.leftovers()
+        found["left"] = server.left
         return found
 
     def distance(self, family: Family, kind: str = "text") -> Distance:
@@ -90,7 +90,7 @@ def test_the_log_says_that_the_npu_is_simulated(family: Family, served: Served) 
 @each_family
 def test_a_signal_ends_the_server_and_every_process_of_it(family: Family, served: Served) -> None:
     assert served(family)["exit code"] in (0, -signal.SIGTERM, -signal.SIGINT), served(family)["log"][-2000:]
-    assert served(family)["leftovers"] == []
+    assert served(family)["left"] == []
     assert "Traceback" not in served(family)["log"]
 
 
