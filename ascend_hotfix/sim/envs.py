@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import venv
@@ -19,7 +20,7 @@ from pathlib import Path
 from ascend_hotfix.sim import matrix
 from ascend_hotfix.sim.cache import cache_dir, entry
 
-__all__ = ["BuildError", "build", "main", "python"]
+__all__ = ["BuildError", "build", "main", "python", "source"]
 
 _ROOT = Path(__file__).resolve().parents[2]
 _ATTEMPTS = 2  # of each pip run: a download may break off
@@ -46,19 +47,15 @@ def _pip(base: Path, target: Path, arguments: Sequence[str], env: Mapping[str, s
     """Run the base environment's pip for the environment ``target``; :class:`BuildError` with its last lines on
     failure.
     """
-    command = [
-        str(_python(base)),
-        "-m",
-        "pip",
-        "--python",
-        str(_python(target)),
-        "install",
-        "--no-warn-script-location",
-    ]
+    command = [str(_python(base)), "-m", "pip", "--python", str(_python(target)), "install"]
+    _run_pip([*command, "--quiet", "--no-warn-script-location", *arguments], env or {})
+
+
+def _run_pip(command: Sequence[str], env: Mapping[str, str]) -> None:
     for attempt in range(_ATTEMPTS):
         done = subprocess.run(
-            [*command, "--quiet", "--disable-pip-version-check", *arguments],
-            env={**os.environ, **(env or {})},
+            command,
+            env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", **env},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -68,7 +65,8 @@ def _pip(base: Path, target: Path, arguments: Sequence[str], env: Mapping[str, s
             return
         if attempt + 1 == _ATTEMPTS:
             last = "\n".join(done.stdout.strip().splitlines()[-_TAIL:])
-            raise BuildError(f"pip install {' '.join(arguments)} failed:\n{last}")
+            asked = " ".join(command[command.index("pip") :])
+            raise BuildError(f"{asked} failed:\n{last}")
 
 
 def _base() -> Path:
@@ -163,6 +161,25 @@ def build(pair: str) -> Path:
 def python(pair: str) -> Path:
     """The interpreter of :func:`build`."""
     return _python(build(pair))
+
+
+def source(pair: str) -> Path:
+    """The unpacked sdist of the pair's vllm-ascend, which holds upstream's own tests. :class:`BuildError` without
+    one.
+    """
+    row = matrix.row(pair)
+    base = _base()
+
+    def fill(directory: Path) -> None:
+        requirement = row.upstream[1]
+        options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-binary", ":all:", "--dest", str(directory)]
+        _run_pip([str(_python(base)), "-m", "pip", "download", *options, requirement], matrix.BUILD_ENVIRONMENT)
+        for archive in list(directory.glob("*.tar.gz")):
+            shutil.unpack_archive(archive, directory)
+            archive.unlink()
+
+    unpacked = entry(f"source-{row.pair}-{_digest(base.name, matrix.BUILD_ENVIRONMENT)}", fill)
+    return next(path for path in unpacked.iterdir() if path.is_dir())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -106,6 +106,10 @@ def _fill_extension(module: ModuleType) -> None:
     kernels.register("_C_ascend")
 
 
+def _fill_nothing(module: ModuleType) -> None:
+    pass
+
+
 def _fill_missing(module: ModuleType) -> None:
     """A package of NPU binaries that is imported but must not be called: each of its names raises when it is."""
 
@@ -159,6 +163,8 @@ SERVER: dict[str, Hook] = {
 VIRTUAL: dict[str, Hook] = {
     # vllm-ascend's C++ extension; the wheels of the older releases ship a library that needs a whole CANN.
     "vllm_ascend.vllm_ascend_C": _fill_extension,
+    # Adds shape functions to every op of that extension, those without a reference kernel included.
+    "vllm_ascend.meta_registration": _fill_nothing,
     # NPU kernel package that vllm-ascend 0.30 imports at module level.
     "fla_npu": _fill_missing,
     "fla_npu.ops": _fill_missing,
