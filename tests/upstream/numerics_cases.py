@@ -1,10 +1,10 @@
 """Runs inside an upstream environment: how far the quantized layers of a checkpoint are from its float source.
 
 Each layer is compared at its own input: q, k, v of the norm and ``qkv_proj`` against the float norm and matmuls,
-``o_proj`` at inputs that fill its calibrated range, the MoE block on the output of its norm. ModelSlim's smoothing
-scales the channels of v and undoes that in ``o_proj``; the factors are the ratio of the two v, and cancel. 4-bit
-experts are compared one projection at a time: the other two of the reference are the checkpoint's own weights,
-dequantized, for three 4-bit errors in a row would hide a fault.
+``o_proj`` at inputs that fill its calibrated range, the MoE block (whose weights are not smoothed) at the float
+norm's output. ModelSlim's smoothing scales the channels of v and undoes that in ``o_proj``; the factors are the ratio
+of the two v, and cancel. 4-bit experts are compared one projection at a time: the other two of the reference are the
+checkpoint's own weights, dequantized, for three 4-bit errors in a row would hide a fault.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from torch import Tensor
 from ascend_hotfix.sim import lab
 
 TOKENS = 64
+LOUD = 8
+"""How much the input of the experts is raised: near zero silu is linear, and swapping gate and up would hardly show."""
 
 
 def _zero_quant_bias(name: str, tensor: Tensor, experts: int) -> tuple[str, Tensor]:
@@ -153,15 +155,16 @@ def _moe(
     names = f"model.layers.{number}."
     hidden = _hidden(100 + number, sizes.hidden_size)
     normed = _norm(hidden, floats[f"{names}post_attention_layernorm.weight"], sizes.rms_norm_eps)
-    out = _only(layer.mlp(_only(layer.post_attention_layernorm(hidden))))
+    x = (normed * LOUD).to(torch.bfloat16)
+    out = _only(layer.mlp(x))
     experts = {name: tensor for name, tensor in floats.items() if name.startswith(f"{names}mlp.")}
     if f"{names}mlp.experts.0.gate_proj.scale_bias" not in quantized:
-        return {"moe": _relative(out, _float_moe(normed, f"{names}mlp.", sizes, experts))}
+        return {"moe": _relative(out, _float_moe(x.float(), f"{names}mlp.", sizes, experts))}
     own = {name: _dequantized(name, quantized) for name in experts if ".experts." in name}
     errors = {}
     for part in ("gate", "up", "down"):
         mixed = {**experts, **{name: tensor for name, tensor in own.items() if f".{part}_proj." not in name}}
-        errors[part] = _relative(out, _float_moe(normed, f"{names}mlp.", sizes, mixed))
+        errors[part] = _relative(out, _float_moe(x.float(), f"{names}mlp.", sizes, mixed))
     return errors
 
 
