@@ -130,7 +130,11 @@ MATRIX = (
     Row("0.15.0rc1", "0.15.0"),
     Row("0.16.0rc1", "0.16.0"),
     Row("0.18.0", "0.18.0"),
-    Row("0.20.2rc1", "0.20.2", ("compressed-tensors==0.15.0.1",)),
+    Row(
+        "0.20.2rc1",
+        "0.20.2",
+        ("compressed-tensors==0.15.0.1", "huggingface_hub==1.31.0", "tokenizers==0.22.2", "transformers==5.5.4"),
+    ),
     Row("0.23.0", "0.23.0", (*_NEWER_GRAMMARS, "tokenizers==0.22.2", "transformers==5.5.4")),
     Row("plain-0.24.0", "0.24.0", (*_NEWER_GRAMMARS, "tokenizers==0.22.2", "transformers==5.5.4"), ascend=False),
     Row(

@@ -704,3 +704,19 @@ def step_draft(prefix: str) -> dict[str, Any]:
         "dtypes": sorted({str(p.dtype) for name, p in block.named_parameters() if name.endswith("_proj.weight")}),
         "hits": hits(),
     }
+
+
+def gemma_experts() -> dict[str, Any]:
+    """A float Gemma4 whose experts are called moe.experts.N, as NVFP4 exports do; are they in place?"""
+    import torch
+
+    shapes = json.loads((DATA.parents[1] / "patches" / "shapes" / "gemma4.json").read_text())
+    tensors = {
+        name.replace(".experts.", ".moe.experts."): made.values(name, tuple(shape)).to(torch.bfloat16)
+        for name, shape in shapes["tensors"].items()
+    }
+    built = Built(_made(shapes["config"], tensors), tensors, quantization=None)
+    name = next(one for one in built.parameters if one.endswith("w13_weight"))
+    at = name.rpartition("moe.")[0]
+    wanted = torch.cat([tensors[f"{at}moe.experts.1.{part}_proj.weight"] for part in ("gate", "up")])
+    return {"right": torch.equal(built.parameters[name][1].float(), wanted.float()), "hits": hits()}

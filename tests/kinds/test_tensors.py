@@ -62,3 +62,13 @@ def test_an_fp8_wo_a_of_deepseek_v4_is_dequantized(upstream: Any, pair: str, dra
         upstream(pair, "fp8_wo_a", models=STOCK, draft=draft)
     fixed = upstream(pair, "fp8_wo_a", draft=draft)
     assert fixed["worst"] < 0.003 and fixed["hits"]["fp8_deepseek_v4.wo-a"] >= fixed["layers"]
+
+
+@pytest.mark.longer
+@pytest.mark.parametrize("pair", ["0.20.2rc1"])
+def test_gemma4_experts_are_renamed_once(upstream: Any, pair: str) -> None:
+    """vllm PR #41206: names that have .moe get it again."""
+    with pytest.raises(CaseError, match=r"moe\.moe\.experts"):
+        upstream(pair, "gemma_experts", models=STOCK)
+    fixed = upstream(pair, "gemma_experts")
+    assert fixed["right"] and fixed["hits"] == {"gemma4_names.moe-twice": 24}
