@@ -44,6 +44,7 @@ CORRECTIONS = (
         lambda config: {
             "moe_intermediate_size": [config.get("intermediate_size")] * int(config.get("num_hidden_layers", 0)),
             "use_mixed_mlp_moe": True,
+            "use_qk_norm": True,
             "num_shared_expert": [1] * int(config.get("num_hidden_layers", 0)),
             **config,
         },

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["PAIRS", "Case", "Fails", "Wrong"]
+__all__ = ["CI", "PAIRS", "Case", "Fails", "Wrong"]
 
 # the vllm-ascend release of each pair, as ascend_hotfix.sim.matrix names it
 PAIRS = {
@@ -17,6 +17,7 @@ PAIRS = {
     "0.23": "0.23.0",
     "0.30": "0.30.0rc2",
 }
+CI = ("0.11", "0.13", "0.18", "0.23", "0.30")
 
 
 @dataclass(frozen=True)

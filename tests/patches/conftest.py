@@ -7,38 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from case import PAIRS, Case
-
-from ascend_hotfix.sim import envs
-from ascend_hotfix.sim.pool import Zygote
+from case import Case
+from servers import Servers
 
 HERE = Path(__file__).resolve().parent
-OFF = {"ASCEND_HOTFIX_MODELS": "none"}
-CI = {"0.11", "0.13", "0.18", "0.23", "0.30"}
 
 Run = Callable[..., dict[str, Any]]
-
-
-class Servers:
-    """The server of the pair that was asked last. Cases are sorted by pair, so each is started once."""
-
-    def __init__(self) -> None:
-        self._pair, self._server = "", None
-
-    def __call__(self, pair: str, **arguments: Any) -> dict[str, Any]:
-        """What ``inside.runner:run`` answers on *pair*."""
-        if pair != self._pair:
-            self.close()
-            self._server = Zygote(envs.python(PAIRS[pair]), path=[HERE], env=OFF)
-            self._pair = pair
-        assert self._server is not None
-        result: dict[str, Any] = self._server.call("inside.runner:run", timeout=240, **arguments)
-        return result
-
-    def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
-        self._pair, self._server = "", None
 
 
 @pytest.fixture(scope="session")

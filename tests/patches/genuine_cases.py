@@ -151,15 +151,6 @@ CASES = (
         release={"vllm-ascend": "0.14.0rc1"},
         undo=("without_glm_5_row",),
     ),
-    Case(
-        "LongCat-Flash's draft has names of its own",
-        "baseline longcat_flash-w4a4_mxfp4",
-        "0.30",
-        "longcat_flash-w4a4_mxfp4",
-        Fails("KeyError", "q_a_proj"),
-        ("longcat_flash.mtp-names",),
-        draft=True,
-    ),
     # the draft
     Case(
         "An export without the MTP layer leaves it out of the description",

@@ -13,8 +13,7 @@ import checks
 import genuine_cases
 import made_cases
 import pytest
-from case import Case, Fails
-from conftest import CI
+from case import CI, Case, Fails
 
 CASES = (*genuine_cases.CASES, *made_cases.CASES)
 

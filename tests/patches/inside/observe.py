@@ -42,7 +42,8 @@ class Follower(TorchDispatchMode):
 
     def _is_cut(self, name: str, tensors: list[str], size: int) -> bool:
         """Do *tensors* have more elements than the parameter? Two that each fill it are copies, not parts."""
-        sizes = [self.sizes[one] for one in tensors]
+        weights = [one for one in tensors if one.endswith(".weight")] if name.endswith(".weight") else tensors
+        sizes = [self.sizes[one] for one in weights]
         return sum(sizes) > size and size not in sizes and not name.endswith(PER_SHARD)
 
     def _key(self, tensor: Any) -> int:
@@ -69,6 +70,9 @@ class Follower(TorchDispatchMode):
             if name == "fill_":
                 source = source or self.scalar
                 self.scalar = set()
+            if name in ("fill_", "zero_") and not source:  # a parameter that no tensor fills was given a value
+                key = self._key(args[0])
+                self.counts[key] = self.counts.get(key, 0) + args[0].numel()
             if source:
                 key = self._key(args[0])
                 self.origins[key] = self.origins.get(key, set()) | source
@@ -100,7 +104,8 @@ class Follower(TorchDispatchMode):
             if name not in buffers and self.counts.get(key, 0) < tensor.numel():
                 short.append(name)
             weights = [one for one in landed.get(name, ()) if one.endswith(".weight")]
-            if any(self.floating[one] != tensor.is_floating_point() for one in weights):
+            dequantized = any(one.endswith("weight_scale") for one in landed.get(name, ()))
+            if not dequantized and any(self.floating[one] != tensor.is_floating_point() for one in weights):
                 cast.append(name)
             if self._is_cut(name, landed.get(name, []), tensor.numel()):
                 cut.append(name)
