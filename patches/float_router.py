@@ -9,6 +9,7 @@ PATCH = ModelPatch(
             id="gate-g-idx",
             why="GPTQ exports keep g_idx beside a router that is not quantized; the loader finds no such parameter",
             refs=("vllm#25029", "vllm PR #28663"),
+            versions={"vllm": ">=0.11"},
             retire="the loader skips g_idx of float layers",
             drop=(Drop("model.layers.*.mlp.gate.g_idx"), Drop("model.language_model.layers.*.mlp.gate.g_idx")),
         ),

@@ -1,6 +1,6 @@
 """Layers that a quantization config of plain vLLM lists under another name than they are built with."""
 
-from ascend_hotfix.records import Fix, ModelPatch, Prefix, Regex
+from ascend_hotfix.records import Fix, ModelPatch, Prefix, Regex, Segments
 
 PATCHES = (
     ModelPatch(
@@ -11,6 +11,7 @@ PATCHES = (
                 id="inner-without-prefix",
                 why="the language model was built without the wrapper's prefix, so layers listed as language_model.model.* were quantized",
                 refs=("vllm PR #9772",),
+                versions={"vllm": ">=0.11"},
                 retire="every wrapper hands its prefix on",
                 build=(Prefix("model", "language_model.model"),),
             ),
@@ -18,6 +19,7 @@ PATCHES = (
                 id="unmapped-list",
                 why="the config keeps the checkpoint's model.*, the layer asks as language_model.model.*",
                 refs=("vllm PR #20046", "vllm#24244"),
+                versions={"vllm": ">=0.11"},
                 retire="every quantization config maps its list (apply_vllm_mapper)",
                 lookup=(Prefix("language_model.model", "model"),),
             ),
@@ -31,8 +33,28 @@ PATCHES = (
                 id="layer-number-twice",
                 why="layers were built as model.layers.0.layers.N, and listed as model.layers.N",
                 refs=("vllm#11790", "vllm PR #11795"),
+                versions={"vllm": ">=0.11"},
                 retire="vLLM 0.6.7 builds them as model.layers.N",
                 lookup=(Regex(r"\blayers\.\d+\.layers\.", "layers."),),
+            ),
+        ),
+    ),
+    ModelPatch(
+        name="eagle3_listed",
+        model_types=("llama", "qwen3", "minimax_m2", "minimax_m3", "eagle"),
+        fixes=(
+            Fix(
+                id="first-layer",
+                why="the draft's first projection is built as layers.N.qkv_proj, and listed below self_attn",
+                refs=("vllm PR #48068",),
+                versions={"vllm": "<0.30"},
+                retire="0.30 builds it as layers.N.self_attn.qkv_proj",
+                lookup=(
+                    Segments("layers.*.qkv_proj", "layers.*.self_attn.qkv_proj"),
+                    Segments("layers.*.q_proj", "layers.*.self_attn.q_proj"),
+                    Segments("layers.*.k_proj", "layers.*.self_attn.k_proj"),
+                    Segments("layers.*.v_proj", "layers.*.self_attn.v_proj"),
+                ),
             ),
         ),
     ),

@@ -11,6 +11,7 @@ PATCHES = (
                 id="backbone",
                 why="Mamba-Codestral's checkpoint says model.*, vLLM's class backbone.*",
                 refs=("vllm#31108", "vllm PR #31281, PR #31309"),
+                versions={"vllm": ">=0.11"},
                 retire="vLLM's class maps model. to backbone.",
                 weights=(Prefix("model", "backbone"),),
             ),
@@ -24,6 +25,7 @@ PATCHES = (
                 id="no-model-prefix",
                 why="embedding checkpoints are saved from the inner model and lack model.*",
                 refs=("vllm#21614", "vllm#21823"),
+                versions={"vllm": ">=0.11"},
                 retire="every class that is served for pooling maps the names",
                 weights=(
                     Prefix("layers", "model.layers"),
@@ -41,6 +43,7 @@ PATCHES = (
                 id="wrapper-prefix",
                 why="transformers 4.52 saves model.visual.* and model.language_model.*; older mappers know visual.* and model.*",
                 refs=("verl#1710", "LlamaFactory#8254", "GPTQModel#1788", "vllm PR #19054"),
+                versions={"vllm": ">=0.11"},
                 retire="vLLM 0.9.1 maps both layouts",
                 weights=(Prefix("model.visual", "visual"), Prefix("model.language_model", "language_model.model")),
             ),

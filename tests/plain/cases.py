@@ -88,7 +88,6 @@ def interpreter(release: str) -> Path:
     return envs.python(matrix.of_vllm(release).pair)
 
 
-REST = ["re:.*self_attn.*", "re:.*feed_forward.*", "lm_head"]
 VISION = "re:.*(visual|q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|lm_head|layers.1).*"
 OLD_NAME, NEW_NAME = "moe_params.asked-by-old-name.params", "moe_params.asked-by-new-name.params"
 
@@ -215,6 +214,17 @@ CASES: list[Case] = [
         {"family": "qwen3_moe", "extra": []},
     ),
     Case(
+        "qwen3_5-of-0.23-on-0.24-ep",
+        ("vllm-project/vllm PR #44953",),
+        "0.24.0",
+        "cases_weights.qwen3_5_loader",
+        OLD_NAME,
+        "KeyError",
+        "layers.0.mlp.experts.w2_weight",
+        {"loader": "site-packages:0.23.0"},
+        {},
+    ),
+    Case(
         "qwen2_5_vl-saved-by-4.52",
         ("verl#1710, LlamaFactory#8254, GPTQModel#1788",),
         "0.11.0",
@@ -257,5 +267,67 @@ CASES: list[Case] = [
             ]
         },
         right={"ignore": ["re:.*"]},
+    ),
+    Case(
+        "eagle3-first-layer",
+        ("vllm-project/vllm PR #48068",),
+        "0.24.0",
+        "cases_quantized.draft",
+        "eagle3_listed.first-layer.lookup",
+        arguments={
+            "kind": "eagle3",
+            "arguments": [
+                "re:.*(o_proj|gate_proj|up_proj|down_proj|fc|lm_head).*",
+                "model.layers.2.self_attn.qkv_proj",
+            ],
+        },
+        right={"kind": "eagle3", "arguments": ["re:.*"]},
+    ),
+    Case(
+        "float-mtp",
+        (
+            "vllm-project/vllm PR #39475 (#36954)",
+            "vllm-project/vllm PR #49539 / #49141",
+        ),
+        "0.24.0",
+        "cases_quantized.draft",
+        "float_mtp.draft-in-float.types",
+        "KeyError",
+        "",
+        {"kind": "mtp", "arguments": [".*language_model.*", ".*visual.*", ".*lm_head.*"]},
+        {"kind": "mtp", "arguments": None},
+    ),
+    Case(
+        "float-experts",
+        ("vllm-project/vllm PR #7086 comment",),
+        "0.24.0",
+        "cases_quantized.gptq",
+        "float_moe.experts-in-float.types",
+        "KeyError",
+        "mlp.experts.routed_experts.w2_weight",
+        {"but": [".*self_attn.*", ".*mlp.gate$", ".*lm_head.*"]},
+        {"but": None},
+    ),
+    Case(
+        "gpt-oss-quark-of-0.23-on-0.24",
+        ("vllm-project/vllm PR #45067",),
+        "0.24.0",
+        "cases_moe.gpt_oss_quark",
+        OLD_NAME,
+        "KeyError",
+        "layers.0.mlp.experts.w13_bias",
+        {"loader": "site-packages:0.23.0"},
+        {},
+    ),
+    Case(
+        "llama4-scales-of-0.23-on-0.24",
+        ("vllm-project/vllm PR #45047",),
+        "0.24.0",
+        "cases_moe.llama4_scales",
+        OLD_NAME,
+        "KeyError",
+        "layers.0.feed_forward.experts.w2_input_scale",
+        {"loader": "site-packages:0.23.0"},
+        {},
     ),
 ]

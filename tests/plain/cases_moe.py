@@ -284,7 +284,9 @@ def gpt_oss(lab: plain.Lab, loader: str = "") -> Any:
 def gpt_oss_quark(lab: plain.Lab, loader: str = "") -> Any:
     """The biases of a Quark checkpoint, one for each expert (vllm PR #45067); only biases, as the CPU has no MXFP4 experts."""
     if loader:
-        plain.adopt("gpt_oss", loader, (("GptOssModel", "_load_weights_quark"),))
+        # 0.24 calls an attribute of the experts otherwise; that is not what the report is about
+        edits = {"mlp.experts.quant_method": "mlp.experts._quant_method"}
+        plain.adopt("gpt_oss", loader, (("GptOssModel", "_load_weights_quark"),), edits)
     lab.write(GPT_OSS, {"unused": (1,)})
     vllm_config = lab.config()
     model = lab.build(vllm_config)
@@ -346,14 +348,15 @@ def step3p5_mtp(lab: plain.Lab) -> Any:
         **STEP3P5,
         "num_nextn_predict_layers": 1,
         "moe_layers_enum": "1,2",
-        "layer_types": ["full_attention"] * 3,
+        "layer_types": None,  # the config would cut it to the target's layers
     }
     lab.write(config, {"unused": (1,)})
     vllm_config = lab.config(speculative_config={"method": "mtp", "num_speculative_tokens": 1})
     lab.build(vllm_config)
     model = lab.build(vllm_config, model_config=vllm_config.speculative_config.draft_model_config)
     tensors = {}
-    for name, shape in _step3p5_names(model).items():
+    experts = _stacked("gate_proj.weight", "up_proj.weight", "down_proj.weight")
+    for name, shape in plain.shard_names(model, experts=experts).items():
         tensors[name.replace(".mtp_block.", ".")] = plain.tensor(*shape, seed=name)
     lab.load_into(model, vllm_config, tensors.items())
     return _result(model)

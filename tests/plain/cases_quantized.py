@@ -15,7 +15,6 @@ from cases_weights import (
     QWEN3_MOE,
     QWEN3_NEXT,
     per_expert,
-    qwen3_5_names,
     result,
 )
 
@@ -121,13 +120,17 @@ def doubled_prefix(lab: plain.Lab, ignore: list[str]) -> Any:
     return result(lab.roundtrip(config, plain.shard_names, ignoring(*ignore)))
 
 
-def gptq(lab: plain.Lab, family: str, but: list[str]) -> Any:
-    """A GPTQ config that quantizes everything *but* what it lists, and a checkpoint that is float throughout."""
-    config, names = {
-        "qwen3_moe": (QWEN3_MOE, lambda built: plain.shard_names(built, experts=per_expert)),
-        "qwen3_5_moe": (QWEN3_5_MOE, qwen3_5_names),
-    }[family]
-    quantization = {
+def gptq(lab: plain.Lab, but: list[str] | None) -> Any:
+    """A GPTQ config that quantizes everything *but* what it lists, and a checkpoint that is float throughout.
+
+    None is no config at all.
+    """
+    names = lambda built: plain.shard_names(built, experts=per_expert)  # noqa: E731
+    return result(lab.roundtrip(QWEN3_MOE, names, None if but is None else _gptq(but)))
+
+
+def _gptq(but: list[str]) -> dict[str, Any]:
+    return {
         "quant_method": "gptq",
         "bits": 4,
         "group_size": 32,
@@ -136,7 +139,12 @@ def gptq(lab: plain.Lab, family: str, but: list[str]) -> Any:
         "lm_head": False,
         "dynamic": {f"-:{pattern}": {} for pattern in but},
     }
-    return result(lab.roundtrip(config, names, quantization))
+
+
+def float_router(lab: plain.Lab, ignore: list[str]) -> Any:
+    """A router in float that the config does not list (vllm-omni#5573)."""
+    names = lambda built: plain.shard_names(built, experts=per_expert)  # noqa: E731
+    return result(lab.roundtrip(QWEN3_MOE, names, ignoring(*ignore)))
 
 
 def float_vision(lab: plain.Lab, ignore: list[str]) -> Any:
@@ -198,27 +206,18 @@ def _build_draft(lab: plain.Lab, speculative: dict[str, Any]) -> tuple[Any, Any]
 MTP_CONFIG = {**QWEN3_5_MOE, "text_config": {**QWEN3_5_MOE["text_config"], "mtp_num_hidden_layers": 1}}
 
 
-def _mtp(lab: plain.Lab, but: list[str]) -> Any:
+def _mtp(lab: plain.Lab, but: list[str] | None) -> Any:
     """Float MTP layers in a GPTQ checkpoint (vllm PR #39475, PR #49539)."""
-    quantization = {
-        "quant_method": "gptq",
-        "bits": 4,
-        "group_size": 32,
-        "desc_act": False,
-        "sym": True,
-        "lm_head": False,
-        "dynamic": {f"-:{pattern}": {} for pattern in but},
-    }
     speculative = {"method": "mtp", "num_speculative_tokens": 1}
     lab.write(MTP_CONFIG, {"unused": (1,)})
     built, _ = _build_draft(lab, speculative)
     tensors = {}
     for name, shape in plain.shard_names(built, experts=per_expert).items():
         tensors["mtp." + name.removeprefix("model.") if name.startswith("model.") else name] = shape
-    lab.write({**MTP_CONFIG, "quantization_config": quantization}, tensors)
+    lab.write({**MTP_CONFIG, **({} if but is None else {"quantization_config": _gptq(but)})}, tensors)
     model, vllm_config = _build_draft(lab, speculative)
     lab.load_into(model, vllm_config)
-    return {**result(model), "methods": methods(model)}
+    return result(model)
 
 
 def _auto_round(lab: plain.Lab, blocks: str) -> Any:

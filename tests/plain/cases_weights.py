@@ -54,11 +54,12 @@ QWEN3_5 = {
         "model_type": "qwen3_5_text",
         **BASE,
         **LINEAR_ATTENTION,
-        "partial_rotary_factor": 0.5,
+        "head_dim": 32,
+        "partial_rotary_factor": 0.25,
         "rope_parameters": {
             "rope_type": "default",
             "rope_theta": 10000.0,
-            "partial_rotary_factor": 0.5,
+            "partial_rotary_factor": 0.25,
             "mrope_section": [2, 1, 1],
             "mrope_interleaved": True,
         },
@@ -82,7 +83,7 @@ QWEN3_5_MOE = {
     **QWEN3_5,
     "architectures": ["Qwen3_5MoeForConditionalGeneration"],
     "model_type": "qwen3_5_moe",
-    "text_config": {**QWEN3_5["text_config"], **MOE, "model_type": "qwen3_5_moe_text"},
+    "text_config": {**MOE, **QWEN3_5["text_config"], "model_type": "qwen3_5_moe_text"},
 }
 QWEN3_5_MOE["text_config"]["rope_parameters"] = QWEN3_5["text_config"]["rope_parameters"]
 QWEN3_5_SHARDS = {

@@ -284,11 +284,14 @@ def shard_names(
     return {name: Spec.of(shape, name) for name, shape in found.items()}
 
 
-def adopt(module: str, other: str, functions: Iterable[tuple[str, str]] = ()) -> None:
+def adopt(
+    module: str, other: str, functions: Iterable[tuple[str, str]] = (), edits: Mapping[str, str] | None = None
+) -> None:
     """Puts the model module *module* of the vLLM in site-packages *other* in the place of the installed one.
 
     With *functions* (class and method), only those methods are taken over, into the installed module: a
-    module that cannot be imported on the other release as it is. Must come before vLLM imports the module.
+    module that cannot be imported on the other release as it is. *edits* are further replacements in the
+    text. Must come before vLLM imports the module.
     """
     import vllm.model_executor.models as models
 
@@ -300,6 +303,8 @@ def adopt(module: str, other: str, functions: Iterable[tuple[str, str]] = ()) ->
         for cls, function in functions:
             text = text.replace(_method(text, cls, function), _method(theirs, cls, function))
         theirs = text
+    for old, new in (edits or {}).items():
+        theirs = theirs.replace(old, new)
     folder = Path(tempfile.mkdtemp(prefix="plain-adopted-"))
     (folder / f"{module}.py").write_text(theirs)
     models.__path__.insert(0, str(folder))
