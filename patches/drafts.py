@@ -10,9 +10,9 @@ PATCH = ModelPatch(
             why="a ModelSlim checkpoint served without --quantization is detected after the draft's config has been made, so "
             "its MTP layers are built as float",
             refs=("vllm-ascend PR #15425",),
-            versions={"vllm-ascend": ">=0.23"},
-            retire="open at 2026-08-31; nothing happens with --quantization ascend. Before 0.23 every draft that is affected is built "
-            "with the target's quantization",
+            versions={"vllm-ascend": ">=0.24"},
+            retire="open at 2026-08-31; nothing happens with --quantization ascend. Before 0.24 vLLM reads no config for such a "
+            "draft, which is built with the target's",
             config=(DraftQuantization(),),
         ),
         Fix(
