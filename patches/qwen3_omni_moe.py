@@ -1,6 +1,6 @@
 """Qwen3-Omni: exports with and without ``thinker.``."""
 
-from ascend_hotfix.records import Exact, Fix, ModelPatch, Packed, Prefix, Scheme, per_expert
+from ascend_hotfix.records import Fix, ModelPatch, Packed, Prefix, Scheme, per_expert
 
 PATCH = ModelPatch(
     model_types=("qwen3_omni_moe", "qwen3_omni_moe_text", "qwen3_omni_moe_thinker"),
@@ -18,7 +18,6 @@ PATCH = ModelPatch(
                 Prefix("language_model.lm_head", "thinker.lm_head"),
                 Prefix("model", "thinker.model"),
                 Prefix("lm_head", "thinker.lm_head"),
-                Exact("", "thinker.lm_head"),
             ),
             packed=(
                 Packed("qkv_proj", ("q_proj", "k_proj", "v_proj")),

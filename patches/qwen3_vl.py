@@ -19,7 +19,6 @@ PATCH = ModelPatch(
                 Prefix("model", "model.language_model"),
                 Prefix("layers", "model.language_model.layers"),
                 Exact("embed_tokens", "model.language_model.embed_tokens"),
-                Exact("", "lm_head"),
             ),
             packed=(
                 Packed("qkv_proj", ("q_proj", "k_proj", "v_proj")),
