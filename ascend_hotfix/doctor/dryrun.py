@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,7 @@ class Rehearsal:
 
     checkpoint: Checkpoint
     parts: list[Part] = field(default_factory=list)
+    types: list[str] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -58,8 +59,10 @@ class Rehearsal:
 
 def rehearse(checkpoint: Checkpoint, split: Split = Split(), *, draft: bool = True) -> Rehearsal:
     """Dry-run *checkpoint* in this process, which has called ``lab.prepare()`` and has built no model yet."""
+    from ascend_hotfix import scope
     from ascend_hotfix.sim import lab
 
+    scope.reset()  # the case may have set what selects patches
     _import_worker()
     found = Rehearsal(checkpoint)
     collector = Collector(stage="dry-run")
@@ -89,6 +92,11 @@ def rehearse(checkpoint: Checkpoint, split: Split = Split(), *, draft: bool = Tr
         except Exception as error:
             collector.add("draft-unsupported", next(iter(apart)), place="draft", count=len(apart), error=_short(error))
     config = drafting or config
+    speculative = getattr(config, "speculative_config", None)
+    for model_config in (config.model_config, getattr(speculative, "draft_model_config", None)):
+        for one in scope.model_types(getattr(model_config, "hf_config", None)):
+            if one not in found.types:
+                found.types.append(one)
 
     def build_target() -> Any:
         model = lab.build(config, device="meta")
@@ -242,24 +250,22 @@ def start(env: Mapping[str, str] | None = None) -> Zygote:
         raise CouldNotRun(f"vllm and vllm-ascend cannot be imported here: {str(error).splitlines()[-1]}") from error
 
 
-def run_split(zygote: Zygote, model_dir: str, split: Split, env: Mapping[str, str] | None = None) -> list[Finding]:
-    """The findings of all ranks looked at, each cause once."""
+def call(zygote: Zygote, function: str, env: Mapping[str, str] | None = None, **arguments: Any) -> dict[str, Any]:
+    """Run a case in a fork of *zygote*. Raises :class:`CouldNotRun` where it breaks off."""
     from ascend_hotfix.sim.pool import CaseCrash, CaseError, CaseTimeout
 
+    try:
+        answer: dict[str, Any] = zygote.call(function, timeout=CASE_SECONDS, env=env, **arguments)
+    except (CaseError, CaseCrash, CaseTimeout) as error:
+        raise CouldNotRun(f"the dry run broke off: {error}") from error
+    return answer
+
+
+def run_split(zygote: Zygote, model_dir: str, split: Split, env: Mapping[str, str] | None = None) -> list[Finding]:
+    """The findings of all ranks looked at, each cause once."""
     merged: dict[tuple[Any, ...], Finding] = {}
     for one in split.ranks:
-        try:
-            answer = zygote.call(
-                "ascend_hotfix.doctor.dryrun:check",
-                timeout=CASE_SECONDS,
-                env=env,
-                model_dir=model_dir,
-                tensor_parallel_size=one.tensor_parallel_size,
-                expert_parallel=one.expert_parallel,
-                rank=one.rank,
-            )
-        except (CaseError, CaseCrash, CaseTimeout) as error:
-            raise CouldNotRun(f"the dry run of {model_dir} broke off: {error}") from error
+        answer = call(zygote, "ascend_hotfix.doctor.dryrun:check", env, model_dir=model_dir, **asdict(one))
         for data in answer["findings"]:
             finding = finding_of(data)
             merged.setdefault((finding.code, finding.place, tuple(sorted(finding.params.items()))), finding)

@@ -17,7 +17,7 @@ from ascend_hotfix.doctor.findings import Collector, Finding, pattern
 from ascend_hotfix.doctor.observe import Box, Frame
 from ascend_hotfix.doctor.rehearsal import Part, fused_rows
 
-__all__ = ["Evidence", "draft_tensors", "evidence", "judge"]
+__all__ = ["Evidence", "draft_tensors", "evidence", "examine", "judge"]
 
 QUANTIZED = ("int8", "uint8", "float8", "float4", "int4")
 STATIC = ("AscendW8A8LinearMethod",)
@@ -57,7 +57,9 @@ def draft_tensors(names: Iterable[str], config: Mapping[str, Any]) -> set[str]:
 class Evidence:
     """What stays unexplained by harmless reasons, sorted for findings and suggestions.
 
-    ``missing`` description names (without leaf) by frame; ``rootless`` findings come after it.
+    ``missing``: description names (without leaf) to the frame that asked; ``alignment``: the rules that explain them;
+    ``rows``: shards of fused modules without a row, by what the description has; ``roots``: modules whose scheme is in
+    question; ``homeless``: tensors that reached no parameter and are no draft's.
     """
 
     missing: dict[str, Frame] = field(default_factory=dict)
@@ -67,8 +69,7 @@ class Evidence:
     unsupported: list[Frame] = field(default_factory=list)
     failed: list[Frame] = field(default_factory=list)
     roots: set[str] = field(default_factory=set)
-    unused: list[str] = field(default_factory=list)
-    unwritten: list[str] = field(default_factory=list)
+    homeless: list[str] = field(default_factory=list)
 
 
 def _stem(name: str) -> str:
@@ -184,18 +185,24 @@ def judge(
     part: Part, tensors: Mapping[str, Any], config: Mapping[str, Any], consumed_elsewhere: Collection[str] = ()
 ) -> list[Finding]:
     """The findings of one part. *consumed_elsewhere*: tensors that another part (the draft) takes."""
+    return examine(part, tensors, config, consumed_elsewhere)[0]
+
+
+def examine(
+    part: Part, tensors: Mapping[str, Any], config: Mapping[str, Any], consumed_elsewhere: Collection[str] = ()
+) -> tuple[list[Finding], Evidence]:
+    """:func:`judge`, and the evidence from which a patch can be suggested."""
     found = Collector(stage="dry-run")
     place = part.role
     if part.failure and not part.model_class:
         _build_failure(part, found, place)
     seen = evidence(part, tensors)
     _lookup_findings(part, seen, found, place)
-    if not part.model_class:
-        return found.findings()
-    if part.failure:
-        found.add("load-failed", place=place, error=part.failure, where=part.failure_place)
-    _load_findings(part, seen, tensors, config, consumed_elsewhere, found, place)
-    return found.findings()
+    if part.model_class:
+        if part.failure:
+            found.add("load-failed", place=place, error=part.failure, where=part.failure_place)
+        _load_findings(part, seen, tensors, config, consumed_elsewhere, found, place)
+    return found.findings(), seen
 
 
 def _build_failure(part: Part, found: Collector, place: str) -> None:
@@ -289,25 +296,26 @@ def _load_findings(
         return not home and bool(roots) and _rooted_by_name(module, roots, homes)
 
     for refused in part.refused:
+        if refused.tensor not in own_draft:
+            seen.homeless.append(refused.tensor)
         if not consequence(refused.tensor):
             _refused(refused, part, found, place)
-            seen.unused.append(refused.tensor)
     for tensor in part.unused:
         if (part.role != "target" and tensor not in drafted) or tensor in elsewhere or tensor in own_draft:
             continue
-        if consequence(tensor) or _harmless_unused(tensor, part, homes):
+        if _harmless_unused(tensor, part, homes):
+            continue
+        seen.homeless.append(tensor)
+        if consequence(tensor):
             continue
         found.add("tensor-unused", tensor, place=place, leaf=_leaf(tensor))
-        seen.unused.append(tensor)
     for name in part.unwritten:
         if rooted(_module(name)) or _harmless_unwritten(name, part, tensors, homes):
             continue
-        seen.unwritten.append(name)
         found.add("parameter-unwritten", name, place=place, leaf=_leaf(name))
     for name, boxes in part.partial.items():
         if rooted(_module(name)):
             continue
-        seen.unwritten.append(name)
         found.add(
             "parameter-partial", name, place=place, leaf=_leaf(name), where=_where(name, boxes, part), count=len(boxes)
         )

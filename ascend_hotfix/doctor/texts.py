@@ -595,6 +595,24 @@ TEXTS: dict[str, Text] = {
         "no error: the weights are cut to whole numbers, the answers are wrong",
         "correct the scheme in the description: it says quantized, the tensor is float",
     ),
+    "suggest-nothing": Text(
+        NOTE,
+        "no patch is suggested: no rule about names would mend what was found",
+        "{place} is not written",
+        "follow the remedies of the findings",
+    ),
+    "suggest-choice": Text(
+        NOTE,
+        "no patch is written, the names leave a choice: {choice}",
+        "{place} is not written",
+        "decide, and write the rule into a patch file for ASCEND_HOTFIX_PATH",
+    ),
+    "suggest-worse": Text(
+        NOTE,
+        "no patch is written: the rules found leave the dry run with {left}",
+        "{place} is not written",
+        "follow the remedies of the findings",
+    ),
     "dtype-cast": Text(
         FAULT,
         "{count} {source} tensors such as {example} are loaded into {target} parameters",

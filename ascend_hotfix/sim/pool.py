@@ -179,6 +179,8 @@ def serve(*, arm: bool) -> None:
 
     lab.prepare()
     lab.apply_upstream_patches()
+    with contextlib.suppress(Exception):  # parts of it need a device; its imports, which patch upstream, come first
+        importlib.import_module("vllm_ascend.worker.model_runner_v1")
     importlib.import_module("torch").set_num_threads(1)  # a thread pool does not survive the fork
     _answer(answers, {"pair": str(lab.installed_pair()), "seconds": round(time.monotonic() - started, 1)})
     for line in requests:

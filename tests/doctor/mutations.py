@@ -1,0 +1,193 @@
+"""Random faults in genuine checkpoints, for the mutation study of the dry run; each is made from a seed.
+
+A name fault is a renaming of description names, or of these and the tensors together: a patch can undo it. The other
+faults are in what is stored; they are to be found, and no rule about names may pretend to mend them.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from writer import Spec
+
+Rename = Callable[[str], str]
+WORDS = ("backbone", "decoder", "transformer", "base", "core")
+
+
+@dataclass
+class Fault:
+    """What was done: ``kind``, a sentence, and for renamed tensors the old name to the new one."""
+
+    kind: str
+    what: str
+    tensors: dict[str, str] | None = None
+
+
+def tensor_names(spec: Spec) -> list[str]:
+    return [name for tensors in spec.files.values() for name in tensors]
+
+
+def rename(spec: Spec, change: Rename, *, tensors: bool) -> dict[str, str]:
+    """Rename the description's tensor entries, and the tensors themselves where asked; old name to new."""
+    assert spec.description is not None
+    names = tensor_names(spec)
+    moved = {name: change(name) for name in {*names, *(k for k in spec.description if "." in k)} if change(name) != name}
+    spec.description = {moved.get(name, name): scheme for name, scheme in spec.description.items()}
+    if tensors:
+        spec.files = {f: {moved.get(n, n): e for n, e in held.items()} for f, held in spec.files.items()}
+        for index in spec.indexes.values():
+            for content in (index.get("weight_map", index),):
+                for name in [n for n in content if n in moved]:
+                    content[moved[name]] = content.pop(name)
+    return {old: new for old, new in moved.items() if old in names}
+
+
+def top(spec: Spec) -> str:
+    """The first segments of the decoder layers: ``model`` or ``model.language_model``."""
+    for name in tensor_names(spec):
+        found = re.match(r"(.*?)\.?layers\.\d+\.", name)
+        if found and "vis" not in name and "mtp" not in name:
+            return found[1]
+    return ""
+
+
+def prefix_added(spec: Spec, rng: random.Random) -> tuple[str, Rename]:
+    word = rng.choice(WORDS)
+    return f"{word}. in front", lambda name: f"{word}.{name}"
+
+
+def prefix_dropped(spec: Spec, rng: random.Random) -> tuple[str, Rename] | None:
+    head = top(spec).partition(".")[0]
+    return (f"{head}. dropped", lambda name: name.removeprefix(f"{head}.")) if head else None
+
+
+def wrapper_swapped(spec: Spec, rng: random.Random) -> tuple[str, Rename] | None:
+    parts = top(spec).split(".")
+    if len(parts) < 2:
+        return None
+    old, new = f"{parts[0]}.{parts[1]}.", f"{parts[1]}.{parts[0]}."
+    return f"{old} written as {new}", lambda name: new + name[len(old) :] if name.startswith(old) else name
+
+
+def segment_inserted(spec: Spec, rng: random.Random) -> tuple[str, Rename]:
+    word = rng.choice(WORDS)
+    where = rng.choice((r"(\.layers\.\d+\.)", r"(\.mlp\.)", r"(\.self_attn\.)"))
+    return f"{word} after {where}", lambda name: re.sub(where, rf"\1{word}.", f".{name}", count=1)[1:]
+
+
+def segment_renamed(spec: Spec, rng: random.Random) -> tuple[str, Rename]:
+    old, new = rng.choice((("self_attn", "attention"), ("mlp", "feed_forward"), ("layers", "blocks")))
+    return f"{old} -> {new}", lambda name: f".{name}.".replace(f".{old}.", f".{new}.", 1)[1:-1]
+
+
+def draft_nested(spec: Spec, rng: random.Random) -> tuple[str, Rename] | None:
+    layers = spec.config.get("num_hidden_layers")
+    head = f"{top(spec)}.layers.{layers}."
+    if not isinstance(layers, int) or not any(n.startswith(head) for n in tensor_names(spec)):
+        return None
+    inner = (f"{head}self_attn.", f"{head}mlp.", f"{head}input_layernorm.", f"{head}post_attention_layernorm.")
+    word = rng.choice(("block", "draft_block"))
+    return f"draft layer below {word}", lambda n: f"{head}{word}.{n[len(head) :]}" if n.startswith(inner) else n
+
+
+NAME_FAULTS = {
+    f.__name__: f
+    for f in (prefix_added, prefix_dropped, wrapper_swapped, segment_inserted, segment_renamed, draft_nested)
+}
+
+
+def shards_fused(spec: Spec, rng: random.Random) -> Fault | None:
+    """One description entry in place of those of q, k and v."""
+    assert spec.description is not None
+    if not any(n.endswith("self_attn.q_proj.weight") for n in spec.description):
+        return None
+    spec.description = {
+        re.sub(r"\b[qkv]_proj\.", "qkv_proj.", name) if ".self_attn." in name else name: scheme
+        for name, scheme in spec.description.items()
+    }
+    return Fault("shards_fused", "q, k and v are one entry of the description", {})
+
+
+def weights_of(spec: Spec) -> list[str]:
+    assert spec.description is not None
+    keys = [n for n in tensor_names(spec) if n.endswith("_proj.weight") and n in spec.description and "layers.0." in n]
+    return sorted(keys)
+
+
+def entry_dropped(spec: Spec, rng: random.Random) -> Fault | None:
+    name = rng.choice(weights_of(spec) or [""])
+    if not name or spec.description is None:
+        return None
+    spec.description.pop(name)
+    return Fault("entry_dropped", name)
+
+
+def entry_retyped(spec: Spec, rng: random.Random) -> Fault | None:
+    name = rng.choice(weights_of(spec) or [""])
+    if not name or spec.description is None:
+        return None
+    module, old = name.removesuffix(".weight"), spec.description[name]
+    new = "W8A8_DYNAMIC" if old == "FLOAT" else "FLOAT"
+    for key in [k for k in spec.description if k.startswith(f"{module}.")]:
+        spec.description[key] = new
+    return Fault("entry_retyped", f"{module}: {old} -> {new}")
+
+
+def tensor_cut(spec: Spec, rng: random.Random) -> Fault | None:
+    names = [n for n in weights_of(spec) if "experts" not in n]
+    if not names:
+        return None
+    name = rng.choice(names)
+    dtype, shape = next(t[name] for t in spec.files.values() if name in t)
+    spec.change(name, shape=[shape[0] + rng.choice((-2, 2, 8)), *shape[1:]])
+    return Fault("tensor_cut", name)
+
+
+def tensor_lost(spec: Spec, rng: random.Random) -> Fault | None:
+    name = rng.choice(weights_of(spec) or [""])
+    if not name:
+        return None
+    spec.drop(name, described=False, listed=False)
+    return Fault("tensor_lost", name)
+
+
+def tensor_retyped(spec: Spec, rng: random.Random) -> Fault | None:
+    name = rng.choice(weights_of(spec) or [""])
+    if not name:
+        return None
+    dtype, _ = next(t[name] for t in spec.files.values() if name in t)
+    spec.change(name, dtype="BF16" if dtype not in ("BF16", "F32", "F16") else "I8")
+    return Fault("tensor_retyped", name)
+
+
+OTHER_FAULTS = {
+    f.__name__: f for f in (shards_fused, entry_dropped, entry_retyped, tensor_cut, tensor_lost, tensor_retyped)
+}
+
+
+def make(spec: Spec, kind: str, seed: int) -> Fault | None:
+    """Do one fault to *spec*; None where it has no place for it."""
+    rng = random.Random(f"{kind} {seed}")
+    if kind in OTHER_FAULTS:
+        return OTHER_FAULTS[kind](spec, rng)
+    both = kind.endswith("_both")
+    made = NAME_FAULTS[kind.removesuffix("_both").removesuffix("_described")](spec, rng)
+    if made is None:
+        return None
+    before = dict(spec.description or {})
+    moved = rename(spec, made[1], tensors=both)
+    if spec.description == before:
+        return None
+    return Fault(kind, made[0], moved if both else {})
+
+
+KINDS = (
+    *(f"{name}_described" for name in NAME_FAULTS if name != "draft_nested"),
+    *(f"{name}_both" for name in NAME_FAULTS),
+    *OTHER_FAULTS,
+)
+"""A renaming of the description alone, or of the tensors with it; and the other faults."""
+NAME_KINDS = tuple(k for k in KINDS if k.endswith(("_described", "_both")) or k == "shards_fused")
