@@ -214,6 +214,8 @@ def candidate_rules(asked: str, known: str) -> list[Rule]:
     if tail:
         if head == 0:
             ha, hk = a[: len(a) - tail], k[: len(k) - tail]
+            if ha and not hk:
+                add(Prefix, ha, hk)
             if not ha or not hk:
                 # Anchored by one more segment, so that the rule does not move every name.
                 ha, hk = a[: len(a) - tail + 1], k[: len(k) - tail + 1]

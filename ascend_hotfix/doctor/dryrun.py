@@ -51,6 +51,7 @@ class Rehearsal:
     checkpoint: Checkpoint
     parts: list[Part] = field(default_factory=list)
     types: list[str] = field(default_factory=list)
+    config: Any = None
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -91,7 +92,7 @@ def rehearse(checkpoint: Checkpoint, split: Split = Split(), *, draft: bool = Tr
             drafting = lab.draft_config(checkpoint.path, **arguments)
         except Exception as error:
             collector.add("draft-unsupported", next(iter(apart)), place="draft", count=len(apart), error=_short(error))
-    config = drafting or config
+    config = found.config = drafting or config
     speculative = getattr(config, "speculative_config", None)
     for model_config in (config.model_config, getattr(speculative, "draft_model_config", None)):
         for one in scope.model_types(getattr(model_config, "hf_config", None)):

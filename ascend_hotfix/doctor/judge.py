@@ -295,8 +295,15 @@ def _load_findings(
             return True
         return not home and bool(roots) and _rooted_by_name(module, roots, homes)
 
+    doubtful = {_module(parameter) for _, source, parameter, _ in part.cast if _quantized_dtype(source)}
+
+    def homeless(tensor: str) -> bool:
+        """Is it the name that is wrong? Where the rest of the module landed, it is the scheme."""
+        home = homes.get(_module(tensor), "")
+        return tensor not in own_draft and not (home and (rooted(home) or home in doubtful))
+
     for refused in part.refused:
-        if refused.tensor not in own_draft:
+        if homeless(refused.tensor):
             seen.homeless.append(refused.tensor)
         if not consequence(refused.tensor):
             _refused(refused, part, found, place)
@@ -305,7 +312,8 @@ def _load_findings(
             continue
         if _harmless_unused(tensor, part, homes):
             continue
-        seen.homeless.append(tensor)
+        if homeless(tensor):
+            seen.homeless.append(tensor)
         if consequence(tensor):
             continue
         found.add("tensor-unused", tensor, place=place, leaf=_leaf(tensor))

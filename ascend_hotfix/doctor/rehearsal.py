@@ -154,6 +154,10 @@ class StandIn:
         if kind == "moe":
             candidates += [f"{stem}.0.{name}.weight" for name in ("gate_proj", "w1", "up_proj", "down_proj", "w2")]
         candidates += [f"{parent}.{shard}.weight" for shards in self._fused.get(leaf, ()) for shard in shards]
+        candidates += [f"{parent}.{fused}.weight" for fused, rows in self._fused.items() for row in rows if leaf in row]
+        for candidate in candidates[1:]:
+            if candidate in description:
+                return str(dict.__getitem__(description, candidate))  # type: ignore[index]
         for candidate in candidates:
             if candidate in description:
                 return str(dict.__getitem__(description, candidate))  # type: ignore[index]
@@ -542,6 +546,7 @@ def fused_rows() -> dict[str, list[tuple[str, ...]]]:
                         rows[fused].append(tuple(shards))
     defaults: dict[str, list[tuple[str, ...]]] = {
         "qkv_proj": [("q_proj", "k_proj", "v_proj")],
+        "qkv": [("q", "k", "v"), ("q_proj", "k_proj", "v_proj")],
         "gate_up_proj": [("gate_proj", "up_proj")],
         "fused_qkv_a_proj": [("q_a_proj", "kv_a_proj_with_mqa")],
     }

@@ -89,7 +89,9 @@ def derive(rehearsal: Rehearsal) -> Proposal:
         others = {t for other in rehearsal.parts if other is not part for t in other.landed}
         _, seen = examine(part, tensors, config, others)
         result.merge(_description_rules(part, seen, tensors))
-        result.merge(_weight_rules(part, seen, tensors, others))
+        # What a rule of the target's moves is looked at again in the dry run with the patch.
+        moved = {t for t in seen.homeless if any(rule.apply(t) != t for rule in result.weights)}
+        result.merge(_weight_rules(part, seen, tensors, {*others, *moved}))
     return result
 
 
@@ -237,7 +239,7 @@ def _wanted(part: Part) -> dict[str, tuple[tuple[int, ...] | None, str]]:
             if moved:
                 wanted.setdefault(moved, (None, dtype))
         module, _, leaf = name.rpartition(".")
-        base = module.removesuffix(".routed_experts")
+        base = module.removesuffix(".routed_experts").replace(".mtp_block.", ".")
         if base.rpartition(".")[2] == "experts" and leaf.startswith(("w13_", "w2_")):
             first, rest = leaf.split("_", 1)
             for gate, up, down in EXPERT_NAMES:
@@ -245,6 +247,8 @@ def _wanted(part: Part) -> dict[str, tuple[tuple[int, ...] | None, str]]:
                     for projection in (gate, up) if first == "w13" else (down,):
                         wanted.setdefault(f"{base}.{expert}.{projection}.{rest}", (None, dtype))
             continue
+        # vLLM's draft models put mtp_block into the names themselves
+        name, module = (one.replace(".mtp_block.", ".") for one in (name, module))
         wanted.setdefault(name, (shape, dtype))
         parent, _, last = module.rpartition(".")
         for shards in (part.packed.get(last), *rows.get(last, [])):

@@ -34,7 +34,9 @@ def rename(spec: Spec, change: Rename, *, tensors: bool) -> dict[str, str]:
     """Rename the description's tensor entries, and the tensors themselves where asked; old name to new."""
     assert spec.description is not None
     names = tensor_names(spec)
-    moved = {name: change(name) for name in {*names, *(k for k in spec.description if "." in k)} if change(name) != name}
+    moved = {
+        name: change(name) for name in {*names, *(k for k in spec.description if "." in k)} if change(name) != name
+    }
     spec.description = {moved.get(name, name): scheme for name, scheme in spec.description.items()}
     if tensors:
         spec.files = {f: {moved.get(n, n): e for n, e in held.items()} for f, held in spec.files.items()}
@@ -141,7 +143,7 @@ def tensor_cut(spec: Spec, rng: random.Random) -> Fault | None:
     if not names:
         return None
     name = rng.choice(names)
-    dtype, shape = next(t[name] for t in spec.files.values() if name in t)
+    _dtype, shape = next(t[name] for t in spec.files.values() if name in t)
     spec.change(name, shape=[shape[0] + rng.choice((-2, 2, 8)), *shape[1:]])
     return Fault("tensor_cut", name)
 

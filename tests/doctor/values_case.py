@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
 
 
 def digests(model_dir: str, weights_dir: str, renamed: Mapping[str, str]) -> dict[str, str]:
