@@ -145,6 +145,7 @@ def test_switched_off_leaves_the_meta_path_as_it_was(installed):
     assert sorted(set(environment.modules(ASCEND_HOTFIX_MODELS="none")) - set(modules)) == [
         "ascend_hotfix",
         "ascend_hotfix.gate",
+        "ascend_hotfix.toggles",
     ]
 
 
