@@ -1,8 +1,25 @@
 """Layers that a quantization config of plain vLLM lists under another name than they are built with."""
 
-from ascend_hotfix.records import Fix, ModelPatch, Prefix, Regex, Segments
+from ascend_hotfix.records import Fix, ModelPatch, Packed, Prefix, Regex, Segments
 
 PATCHES = (
+    ModelPatch(
+        name="qwen3_next_listed",
+        model_types=("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"),
+        fixes=(
+            Fix(
+                id="linear-attention",
+                why="the list names in_proj_qkv, in_proj_z, in_proj_b and in_proj_a; the class has no row for the fused layers",
+                refs=("vllm#40252", "vllm#34697", "vllm#35413", "sglang PR #32266"),
+                versions={"vllm": ">=0.11"},
+                retire="the class has both rows",
+                packed=(
+                    Packed("in_proj_qkvz", ("in_proj_qkv", "in_proj_z")),
+                    Packed("in_proj_ba", ("in_proj_b", "in_proj_a")),
+                ),
+            ),
+        ),
+    ),
     ModelPatch(
         name="vision_language_listed",
         model_types=("qwen2_vl", "qwen2_5_vl"),

@@ -236,6 +236,20 @@ CASES: list[Case] = [
         {"saved_by": "4.51"},
     ),
     Case(
+        "linear-attention-listed",
+        ("vllm-project/vllm#40252 (#34697, #35413)", "sgl-project/sglang PR #32266"),
+        "0.13.0",
+        "cases_quantized.qwen3_next",
+        "qwen3_next_listed.linear-attention.packed",
+        arguments={
+            "ignore": [
+                "re:.*(q_proj|k_proj|v_proj|o_proj|gate|up|down|out|experts?|lm_head).*",
+                *(f"model.layers.0.linear_attn.in_proj_{part}" for part in ("qkv", "z", "b", "a")),
+            ]
+        },
+        right={"ignore": ["re:.*"]},
+    ),
+    Case(
         "inner-without-prefix",
         ("vllm-project/vllm PR #9772",),
         "0.11.0",

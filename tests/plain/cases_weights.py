@@ -255,12 +255,10 @@ def auto_round_experts(lab: plain.Lab, expert_first: bool) -> Any:
     """The expert's number after the projection (auto-round#1464); float in place of int4, which the CPU cannot build."""
 
     def experts(name: str, parameter: Any) -> dict[str, Any]:
-        found = per_expert(name, parameter)
-        return (
-            found
-            if expert_first
-            else {re.sub(r"experts\.(\d+)\.(\w+)", r"experts.\2.\1", n): s for n, s in found.items()}
-        )
+        found = {one: plain.Spec.of(shape, one) for one, shape in per_expert(name, parameter).items()}
+        if expert_first:
+            return found
+        return {re.sub(r"experts\.(\d+)\.(\w+)", r"experts.\2.\1", one): shape for one, shape in found.items()}
 
     return result(lab.roundtrip(QWEN3_5_MOE, lambda built: qwen3_5_names(built, experts)))
 

@@ -281,7 +281,7 @@ def shard_names(
                 found[f"{parent}.{shard}.{leaf}"] = (size, *shape[1:])
         else:
             found[name] = shape
-    return {name: Spec.of(shape, name) for name, shape in found.items()}
+    return {name: Spec.of(shape, getattr(shape, "seed", name)) for name, shape in found.items()}
 
 
 def adopt(
