@@ -115,9 +115,9 @@ def table(rows: list[dict[str, Any]], pair: str, seed: int, seconds: float) -> s
         f"Measured by `tests/doctor/mutation_study.py` on pair {pair}, seed {seed}: {len(rows)} random faults in genuine",
         f"checkpoints, {seconds:.0f} s. Found: static stage or dry run. A patch is suggested where the names decide it;",
         "clean: the dry run has nothing left with it; wrong weights: parameters whose values differ from the untouched",
-        "checkpoint's after a load on the CPU with the patch. Harmless: the release loads the changed names right as it is.",
+        "checkpoint's after a load on the CPU with the patch. Dry run clean: only the static stage sees it.",
         "",
-        "| fault | faults | found | harmless | patch suggested | choices offered | clean with the patch | wrong weights |",
+        "| fault | faults | found | dry run clean | patch suggested | choices offered | clean with the patch | wrong weights |",
         "|---|---|---|---|---|---|---|---|",
     ]
     total: Counter[str] = Counter()
