@@ -21,6 +21,7 @@ from ascend_hotfix.seams import describe, hooking, ignore, layers, lookup, weigh
 __all__ = ["arm", "arm_module"]
 
 TARGET = "vllm.model_executor.model_loader.utils.initialize_model"
+BUILD_SEAMS = ("build", "lookup", "packed", "types", "config", "describe", "layers")
 
 
 def arm(module: ModuleType) -> None:
@@ -118,13 +119,21 @@ def _arm_config(quant_config: Any, current: Scope) -> None:
 
 
 def _leave_fingerprint(vllm_config: Any, **_: Any) -> None:
-    """Puts what the fixes did to this build where vLLM hashes it.
+    """Lets the hash of the config tell what the fixes did to this build.
 
-    A layer that is quantized because of a fix is traced into another graph, and compile caches are keyed by
-    the hash of the config, in which ``additional_config`` is.
+    A layer that is quantized because of a fix is traced into another graph, and vLLM keys its compile caches by
+    ``VllmConfig.compute_hash``. A key in ``additional_config`` would do as well, but vllm-ascend 0.30 refuses
+    keys that it does not know.
     """
-    applied = sorted(f"{e.patch}.{e.fix}.{e.seam}={e.hits}" for e in LEDGER if e.hits)
-    held = vllm_config.additional_config
-    if applied and isinstance(held, dict):
-        digest = hashlib.sha256("\n".join(applied).encode()).hexdigest()[:16]
-        vllm_config.additional_config = {**held, "ascend_hotfix": digest}
+    if _fingerprint():
+        hooking.wrap(type(vllm_config), "compute_hash", _compute_hash)
+
+
+def _compute_hash(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return wrapped(*args, **kwargs) + _fingerprint()
+
+
+def _fingerprint() -> str:
+    """Ten characters that stand for the hits while models were built; nothing where there were none."""
+    applied = sorted(f"{e.patch}.{e.fix}.{e.seam}={e.hits}" for e in LEDGER if e.hits and e.seam in BUILD_SEAMS)
+    return hashlib.sha256("\n".join(applied).encode()).hexdigest()[:10] if applied else ""

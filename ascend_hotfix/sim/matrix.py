@@ -151,7 +151,7 @@ MATRIX = (
             "openai>=2.25",
             "prometheus-fastapi-instrumentator>=8",
             "starlette>=1.0.1",
-            "tokenizers>=0.22",
+            "tokenizers>=0.23.1,<0.24",
             "transformers==5.24.0",
         ),
         source=True,
