@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pairs import PAIRS, ROOT, interpreter
 
 from ascend_hotfix.doctor.dryrun import finding_of
 from ascend_hotfix.doctor.findings import Finding
 from ascend_hotfix.sim.pool import Zygote
-
-ROOT = Path(__file__).resolve().parents[2]
-CHECKPOINTS = ROOT / "tests" / "data" / "checkpoints"
-PAIRS = ("0.11", "0.13", "0.18", "0.23", "0.30")
-EACH_PAIR = [p if p in ("0.11", "0.30") else pytest.param(p, marks=pytest.mark.longer) for p in PAIRS]
-"""The oldest and the newest pair in the default lane, all in the longer one: an import takes up to a minute."""
-
-
-def interpreter(pair: str) -> Path:
-    """The interpreter of *pair*'s environment: below ``ASCEND_HOTFIX_TEST_ENVS``, or where the matrix was built."""
-    if root := os.environ.get("ASCEND_HOTFIX_TEST_ENVS"):
-        return Path(root) / f"p{pair}" / "bin" / "python"
-    try:
-        from ascend_hotfix.sim import envs
-    except ImportError:
-        return Path("/nonexistent")
-    try:
-        return Path(envs.python(pair))
-    except Exception:
-        return Path("/nonexistent")
 
 
 class Upstreams:
@@ -43,10 +23,7 @@ class Upstreams:
     def zygote(self, pair: str) -> Zygote:
         if self._held is None or self._held[0] != pair:
             self.close()
-            python = interpreter(pair)
-            if not python.exists():
-                pytest.skip(f"no environment for {pair}: python -m ascend_hotfix.sim.envs build {pair}")
-            self._held = pair, Zygote(python, path=[ROOT, Path(__file__).parent], arm=True)
+            self._held = pair, Zygote(interpreter(pair), path=[ROOT, Path(__file__).parent], arm=True)
         return self._held[1]
 
     def check(self, pair: str, model_dir: Path | str, models: str = "none", **arguments: Any) -> list[Finding]:

@@ -20,8 +20,8 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
-from conftest import CHECKPOINTS, ROOT, interpreter  # noqa: E402
 from mutations import KINDS, NAME_KINDS, Fault, make  # noqa: E402
+from pairs import CHECKPOINTS, ROOT, interpreter  # noqa: E402
 from writer import genuine  # noqa: E402
 
 from ascend_hotfix.doctor.checkpoint import read_checkpoint  # noqa: E402

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import EACH_PAIR
+from pairs import EACH_PAIR
 from writer import Spec, tiny
 
 ATTENTION = "model.layers.0.self_attn"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import CHECKPOINTS, EACH_PAIR, PAIRS
+from pairs import CHECKPOINTS, EACH_PAIR, PAIRS
 
 from ascend_hotfix.doctor.findings import Finding
 

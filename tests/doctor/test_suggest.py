@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import CHECKPOINTS, EACH_PAIR
 from mutations import make
+from pairs import CHECKPOINTS, EACH_PAIR
 from writer import genuine
 
 from ascend_hotfix.doctor.dryrun import Split
