@@ -66,7 +66,7 @@ def test_a_head_built_without_a_prefix_is_found_by_its_class(upstream: Any, pair
         upstream(pair, "whole", models=STOCK, name="qwen3_vl_moe-w8a8")
     fixed = upstream(pair, "whole", name="qwen3_vl_moe-w8a8")
     assert "lm_head" not in " ".join(fixed["unwritten"]) and fixed["hits"]["unnamed_head.lm-head"] == 1
-    with pytest.raises(CaseError, match="KeyError: '.weight'"):
+    with pytest.raises(CaseError, match=r"KeyError: '\.weight'"):
         upstream(pair, "whole", models=without_head, name="qwen3_vl_moe-w8a8")
 
 
