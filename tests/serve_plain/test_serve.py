@@ -1,4 +1,4 @@
-"""Real ``vllm serve`` of plain vLLM 0.30 on the CPU: what a patch changes, what the toggle leaves alone, what bad patches do."""
+"""Real ``vllm serve`` of plain vLLM 0.30 on the CPU: what patches change, what the toggle and bad patches leave alone."""
 
 from __future__ import annotations
 
@@ -98,10 +98,12 @@ def test_moved_names_fail_as_released(python: Path, checkpoint: Callable[[str], 
     command = [python.parent / "vllm"]
     with (
         Server(command, checkpoint("moved"), *OPTIONS, log=tmp_path / "log", env=environ) as server,
-        pytest.raises(ServerDied, match="no module or parameter named 'language_model'"),
+        pytest.raises(ServerDied),
     ):
         server.wait_ready()
-    assert "ascend-hotfix" not in (tmp_path / "log").read_text(errors="replace")
+    log = (tmp_path / "log").read_text(errors="replace")
+    assert "ValueError: There is no module or parameter named 'language_model'" in log
+    assert "ascend-hotfix: " not in log  # the name alone is in paths of the environment
 
 
 def test_a_patch_serves_moved_names(serve: Callable[..., Any], right: list[list[int]], tmp_path: Path) -> None:
