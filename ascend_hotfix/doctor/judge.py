@@ -216,12 +216,12 @@ def _lookup_findings(part: Part, seen: Evidence, found: Collector, place: str) -
     for rule, names in seen.alignment.explained.items():
         old, new = getattr(rule, "old", ""), getattr(rule, "new", "")
         for name in names:
-            code = "lookup-silent" if _silent(seen.missing[name]) else "lookup-missing"
+            code = _code(names, seen)
             found.add(code, name, place=place, asked=old or "an empty prefix", known=new or "no such segment")
     for choice in seen.alignment.choices:
         news = " or ".join(str(getattr(rule, "new", "")) for rule in choice.rules)
         for name in choice.names:
-            code = "lookup-silent" if _silent(seen.missing[name]) else "lookup-missing"
+            code = _code(choice.names, seen)
             found.add(code, name, place=place, asked=str(getattr(choice.rules[0], "old", "")), known=news)
     for fused, names in seen.row_frames.items():
         for name in names:
@@ -233,7 +233,7 @@ def _lookup_findings(part: Part, seen: Evidence, found: Collector, place: str) -
     for shape, names in groups.items():
         near = nearest(names[0], known) if names[0] else []
         for name in names:
-            code = "lookup-silent" if _silent(seen.missing[name]) else "lookup-missing"
+            code = _code(names, seen)
             found.add(
                 code,
                 name or ".weight",
@@ -248,6 +248,11 @@ def _lookup_findings(part: Part, seen: Evidence, found: Collector, place: str) -
         found.add(
             "lookup-refused", frame.prefix, place=place, error=pattern(frame.error.replace(frame.prefix, "the layer"))
         )
+
+
+def _code(names: Iterable[str], seen: Evidence) -> str:
+    """One cause, one code: upstream raises for some of *names*, or takes all of them for float in silence."""
+    return "lookup-silent" if all(_silent(seen.missing[name]) for name in names) else "lookup-missing"
 
 
 def _silent(frame: Frame) -> bool:
