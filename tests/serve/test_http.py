@@ -53,7 +53,21 @@ def served(lab: Lab, start: Callable[..., Server], references: Callable[[str], d
     return Served(lab, start, references)
 
 
-each_family = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+LONGER = {
+    "glm4_moe-w8a8": "another server; its router bias is mended by hand in the checkpoint",
+    ("qwen3-w8a8c8", "double_deq_scale"): "one control of this family is enough for the default lane",
+    ("qwen3_moe-w8a8", "swap_gate_up"): "11 times worse where 10 is asked: too thin for every machine",
+}
+"""What the default lane leaves to the longer one, and why."""
+
+
+def _case(family: Family, *change: str) -> Any:
+    is_longer = family.name in LONGER or (family.name, *change) in LONGER
+    name = "-".join([family.name, *change])
+    return pytest.param(family, *change, id=name, marks=pytest.mark.longer if is_longer else ())
+
+
+each_family = pytest.mark.parametrize("family", [_case(family) for family in FAMILIES])
 
 
 @each_family
@@ -71,9 +85,7 @@ def test_an_image_is_seen_as_by_the_reference(served: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "change"),
-    [(family, change) for family in FAMILIES for change in family.controls],
-    ids=lambda value: getattr(value, "name", value),
+    ("family", "change"), [_case(family, change) for family in FAMILIES for change in family.controls]
 )
 def test_a_wrong_checkpoint_is_told_from_the_right_one(
     family: Family, change: str, served: Served, engine: Callable[[str], dict[str, Any]]
