@@ -109,6 +109,7 @@ class Places:
                 for shard in shards:
                     self._fused.setdefault(shard, set()).add(fused)
         self._memo: dict[str, int] = {}
+        self._mapped_names: dict[str, str | None] = {}
 
     def closeness(self, name: str) -> int:
         """PARAMETER, MODULE, NEIGHBOUR (the module it would be in is there) or NOWHERE.
@@ -149,8 +150,10 @@ class Places:
         return any(known.startswith(head) and known.endswith(leaf) for known in self.parameters)
 
     def _mapped(self, name: str) -> str | None:
-        map_name = getattr(self._mapper, "_map_name", None)
-        return map_name(name) if callable(map_name) else name
+        if name not in self._mapped_names:  # every tensor is asked for more than once
+            map_name = getattr(self._mapper, "_map_name", None)
+            self._mapped_names[name] = map_name(name) if callable(map_name) else name
+        return self._mapped_names[name]
 
     def _variants(self, name: str) -> Iterator[str]:
         """*name*, with its module fused, and with its expert's number taken out; the same inside a draft's block."""
