@@ -335,6 +335,14 @@ def _causal_conv(x: torch.Tensor, state: torch.Tensor, weight: torch.Tensor, bia
     return F.silu(y)
 
 
+def _unit_length(x: torch.Tensor) -> torch.Tensor:
+    """``x / sqrt(sum(x^2) + 1e-6)`` over the last dimension: the epsilon is added, and small keys come out shorter than 1.
+
+    Definition: ``l2norm`` of flash-linear-attention, and of transformers' Qwen3-Next.
+    """
+    return x * (x.square().sum(-1, keepdim=True) + 1e-6).rsqrt()
+
+
 def gated_delta_net(
     layer: Any, mixed_qkv: torch.Tensor, b: torch.Tensor, a: torch.Tensor, core_attn_out: torch.Tensor
 ) -> None:
@@ -370,10 +378,7 @@ def gated_delta_net(
         mixed = _causal_conv(x, past[:width], weight, bias).to(mixed_qkv.dtype).float()
         conv_state[slot][:width] = torch.cat([past[:width], x])[-width:].to(conv_state.dtype)
         q, k, v = mixed.split([k_heads * layer.head_k_dim, k_heads * layer.head_k_dim, v_heads * layer.head_v_dim], -1)
-        q, k = (
-            F.normalize(t.view(len(x), k_heads, -1), dim=-1, eps=1e-6).repeat_interleave(v_heads // k_heads, 1)
-            for t in (q, k)
-        )
+        q, k = (_unit_length(t.view(len(x), k_heads, -1)).repeat_interleave(v_heads // k_heads, 1) for t in (q, k))
         v = v.view(len(x), v_heads, -1)
         decay = (-layer.A_log.float().exp() * F.softplus(a[rows].float() + layer.dt_bias.float())).exp()
         beta = b[rows].float().sigmoid()

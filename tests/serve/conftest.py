@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from families import FAMILIES, FURTHER, Lab
+from families import EXACT, FAMILIES, FURTHER, Lab
 
 from ascend_hotfix.sim.server import PAIR, Server
 
@@ -40,7 +41,7 @@ def references(lab: Lab) -> Callable[[str], dict[str, Any]]:
             "out": str(lab.work / f"{name}.reference.json"),
             "with_image": name in sighted,
         }
-        for name in (*(family.name for family in FAMILIES), *FURTHER)
+        for name in dict.fromkeys((*(family.name for family in FAMILIES), *FURTHER, *EXACT))
     ]
     jobs.append(
         {
@@ -76,6 +77,20 @@ def engine(lab: Lab) -> Callable[[str], dict[str, Any]]:
         ],
     )
     return lambda name: lab.results("engine", name)
+
+
+@pytest.fixture(scope="session")
+def in_float32(lab: Lab) -> Callable[[str], dict[str, Any]]:
+    """Log-probabilities of a checkpoint of :data:`EXACT` from vLLM's engine with activations in float32."""
+
+    @functools.cache
+    def run(name: str) -> dict[str, Any]:
+        out = lab.work / f"{name}.float32.json"
+        job = {"directory": str(lab.checkpoint(name)), "quantization": "ascend", "float32": True, "out": str(out)}
+        lab.script("engine.py", [job])
+        return lab.results("float32", name)
+
+    return run
 
 
 @pytest.fixture(scope="session")

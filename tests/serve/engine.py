@@ -23,9 +23,12 @@ from prompts import NEW_TOKENS, prompts
 TIMEOUT = 240.0
 
 
-def run(directory: str, quantization: str | None, **arguments: Any) -> dict[str, Any]:
+def run(directory: str, quantization: str | None, float32: bool = False, **arguments: Any) -> dict[str, Any]:
     import vllm.model_executor.models.registry as registry
     from vllm import LLM, SamplingParams
+
+    if float32:
+        _allow_float32()
 
     registry._run_in_subprocess = lambda function: function()  # type: ignore[attr-defined]
     llm = LLM(
@@ -35,7 +38,7 @@ def run(directory: str, quantization: str | None, **arguments: Any) -> dict[str,
         max_model_len=128,
         max_logprobs=-1,
         gpu_memory_utilization=0.3,
-        dtype="bfloat16",
+        dtype="float32" if float32 else "bfloat16",
         enable_prefix_caching=False,
         **arguments,
     )
@@ -58,6 +61,14 @@ def run(directory: str, quantization: str | None, **arguments: Any) -> dict[str,
         for answer in answers
     ]
     return {"text": text}
+
+
+def _allow_float32() -> None:
+    """vllm-ascend serves in bfloat16 and float16. In float32, what a run differs by is a formula, not its rounding."""
+    import torch
+    from vllm_ascend.quantization.configs.modelslim_config import AscendModelSlimConfig
+
+    AscendModelSlimConfig.get_supported_act_dtypes = classmethod(lambda cls: [torch.float32])
 
 
 def _readable(directory: str) -> str:

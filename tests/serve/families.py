@@ -50,6 +50,9 @@ FAMILIES = (
 # Run in one process, without HTTP: the schemes and kinds of attention that the families above do not have.
 FURTHER = ("qwen3_moe-w4a8", "qwen3-w4a4", "kimi_k2-w8a8", "deepseek_v3_2-w8a8", "qwen3_5_moe-w8a8")
 
+# Run in float32 too: the formulas of the dynamic schemes, of attention and of the experts without bfloat16's rounding.
+EXACT = ("qwen3_next-w8a8", "qwen3_5_moe-w8a8", "deepseek_v3-w4a8", "minimax_m2-w8a8")
+
 
 @dataclass
 class Lab:
