@@ -51,7 +51,7 @@ def faults(report: Mapping[str, Any], unused: Iterable[str] = (), unwritten: Ite
         lines += [f"{role}: unused {name}" for name in _unused(role, part, unused)]
         lines += [f"{role}: {name} holds another kind of number" for name in part["cast"]]
         lines += [f"{role}: {name} takes a part of its tensors only" for name in part["cut"]]
-        lines += [f"{role}: {line}" for line in _schemes(part)]
+        lines += [f"{role}: {line}" for line in (*part["other"], *_schemes(part))]
     return lines
 
 

@@ -24,7 +24,7 @@ def marked(cases: tuple[Case, ...]) -> Iterator[Any]:
         yield pytest.param(case, id=case.id, marks=[] if case.pair in CI else [pytest.mark.longer])
 
 
-@pytest.mark.parametrize("case", marked(CASES))
+@pytest.mark.parametrize("case", list(marked(CASES)))
 def test_stock_fails_as_reported_and_the_patch_mends_it(case: Case, outcomes: Callable[[Case], Any]) -> None:
     stock, patched = outcomes(case)
 

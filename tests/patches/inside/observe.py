@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from inside.values import differing
+
 __all__ = ["Follower"]
 
 # one value for a layer that is made of several shards
@@ -28,22 +30,20 @@ class Follower(TorchDispatchMode):
         self.alive: list[Any] = []
         self.scalar: set[str] = set()
         self.fed: list[str] = []
-        self.floating: dict[str, bool] = {}
-        self.sizes: dict[str, int] = {}
+        self.tensors: dict[str, torch.Tensor] = {}
 
     def feed(self, weights: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
         """The weights, each known by its storage from then on."""
         for name, tensor in weights:
             self.fed.append(name)
-            self.floating[name] = tensor.is_floating_point()
-            self.sizes[name] = tensor.numel()
+            self.tensors[name] = tensor if tensor.is_meta else tensor.clone()  # a loader may write into its own
             self.origins[self._key(tensor)] = {name}
             yield name, tensor
 
     def _is_cut(self, name: str, tensors: list[str], size: int) -> bool:
         """Do *tensors* have more elements than the parameter? Two that each fill it are copies, not parts."""
         weights = [one for one in tensors if one.endswith(".weight")] if name.endswith(".weight") else tensors
-        sizes = [self.sizes[one] for one in weights]
+        sizes = [self.tensors[one].numel() for one in weights]
         return sum(sizes) > size and size not in sizes and not name.endswith(PER_SHARD)
 
     def _key(self, tensor: Any) -> int:
@@ -89,15 +89,17 @@ class Follower(TorchDispatchMode):
 
     def report(self, model: Any, show: tuple[str, ...] = ()) -> dict[str, Any]:
         """What each parameter or buffer holds, those that hold too little or another kind of number, the tensors that
-        are nowhere, and the first values of the parameters whose names contain one of *show*.
+        are nowhere, those whose values are not what their tensors make (not on the meta device), and the first values of
+        the parameters whose names contain one of *show*.
         """
         landed: dict[str, list[str]] = {}
         short: list[str] = []
         cast: list[str] = []
         cut: list[str] = []
         values: dict[str, list[float]] = {}
+        parameters = dict(model.named_parameters(remove_duplicate=False))
         buffers = dict(model.named_buffers(remove_duplicate=False))
-        for name, tensor in [*model.named_parameters(remove_duplicate=False), *buffers.items()]:
+        for name, tensor in [*parameters.items(), *buffers.items()]:
             key = tensor.untyped_storage()._cdata
             if key in self.origins:
                 landed[name] = sorted(self.origins[key])
@@ -105,7 +107,9 @@ class Follower(TorchDispatchMode):
                 short.append(name)
             weights = [one for one in landed.get(name, ()) if one.endswith(".weight")]
             dequantized = any(one.endswith("weight_scale") for one in landed.get(name, ()))
-            if not dequantized and any(self.floating[one] != tensor.is_floating_point() for one in weights):
+            if not dequantized and any(
+                self.tensors[one].is_floating_point() != tensor.is_floating_point() for one in weights
+            ):
                 cast.append(name)
             if self._is_cut(name, landed.get(name, []), tensor.numel()):
                 cut.append(name)
@@ -113,4 +117,14 @@ class Follower(TorchDispatchMode):
                 values[name] = tensor.detach().float().flatten()[:8].tolist()
         used = {one for names in landed.values() for one in names}
         unused = [name for name in self.fed if name not in used]
-        return {"landed": landed, "unwritten": short, "unused": unused, "cast": cast, "cut": cut, "values": values}
+        real = {n: p for n, p in parameters.items() if not p.is_meta}
+        other = differing(real, {n: s for n, s in landed.items() if n in real}, self.tensors)
+        return {
+            "landed": landed,
+            "unwritten": short,
+            "unused": unused,
+            "cast": cast,
+            "cut": cut,
+            "other": other,
+            "values": values,
+        }
