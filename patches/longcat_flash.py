@@ -20,7 +20,7 @@ PATCH = ModelPatch(
         Fix(
             id="mtp-names",
             why="the draft asks model.layers.M.*, the description says model.mtp.layers.0.*, with the MLP below "
-            "transformer_layer",
+            "transformer_layer; its loader renames weights and the scales of FP8, and asks for the others as they are",
             refs=("vllm longcat_flash_mtp.py, load_weights",),
             versions={"vllm-ascend": ">=0.13"},
             retire="never fixed upstream",
@@ -30,6 +30,11 @@ PATCH = ModelPatch(
                 Prefix("model.layers.*.mtp_block", "model.mtp.layers.0"),
                 Prefix("model.layers.*", "model.mtp.layers.0"),
                 Prefix("eh_proj", "model.mtp.layers.0.eh_proj"),
+            ),
+            params=(
+                Prefix("model.layers.*.mtp_block.mlp", "model.mtp.layers.0.transformer_layer.mlp"),
+                Prefix("model.layers.*.mtp_block", "model.mtp.layers.0"),
+                Prefix("model.layers.*", "model.mtp.layers.0"),
             ),
         ),
     ),

@@ -80,14 +80,13 @@ class Aliases:
 
     def _collect(self) -> dict[str, tuple[_Name, _Name, Selection]]:
         """Every other name that the rules give and that no parameter has."""
-        names = [name for name, _ in self._model.named_parameters()]
-        taken, found = set(names), {}
+        names = {name: _Name(name) for name, _ in self._model.named_parameters()}
+        found: dict[str, tuple[_Name, _Name, Selection]] = {}
         for one, renamer in self._rules:
-            for name in names:
+            for name, own in names.items():
                 for candidate in renamer.candidates(name):
-                    if candidate.new not in taken:
-                        taken.add(candidate.new)
-                        found[candidate.new] = (_Name(candidate.new), _Name(name), one)
+                    if candidate.new not in names and candidate.new not in found:
+                        found[candidate.new] = (_Name(candidate.new), own, one)
         return found
 
     def _named_parameters(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Iterator[Any]:
@@ -96,12 +95,12 @@ class Aliases:
         if prefix:
             yield from parameters.items()
             return
-        held = {str(name): (alias, name) for alias, name, _ in self._aliases.values()}
+        names = {str(name): name for _, name, _ in self._aliases.values()}
         for name, parameter in parameters.items():
-            yield held[name][1] if name in held else name, parameter
-        for name, (alias, _) in held.items():
-            if name in parameters:
-                yield alias, parameters[name]
+            yield names.get(name, name), parameter
+        for alias, name, _ in self._aliases.values():
+            if str(name) in parameters:
+                yield alias, parameters[str(name)]
 
     def until_used_up(self, weights: Iterable[Any]) -> Iterator[Any]:
         """*weights*; after the last one each parameter has one name again in the dicts of the waiting loader."""
@@ -125,8 +124,12 @@ class Aliases:
         """Takes from *parameters* the name under which nobody asked."""
         if not any(type(key) is _Name for key in parameters):
             return
+        asked = {str(name) for alias, name, _ in self._aliases.values() if alias.asked}
         for alias, name, _ in self._aliases.values():
-            parameters.pop(name if alias.asked and not name.asked else alias, None)
+            if not alias.asked:
+                parameters.pop(alias, None)
+            if str(name) in asked and not name.asked:
+                parameters.pop(name, None)
 
     def map_back(self, loaded: Any) -> Any:
         """What load_weights reports, in the names that the parameters have."""

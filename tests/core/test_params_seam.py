@@ -9,7 +9,7 @@ import pytest
 
 from ascend_hotfix.catalog import Selection
 from ascend_hotfix.ledger import LEDGER
-from ascend_hotfix.records import Fix, Segments
+from ascend_hotfix.records import Fix, Prefix, Segments
 from ascend_hotfix.scope import Scope
 from ascend_hotfix.seams.params import Aliases
 
@@ -46,8 +46,8 @@ def fresh() -> None:
     LEDGER.entries.clear()
 
 
-def load(model: Model) -> set[str]:
-    aliases = Aliases(model, Scope(("tiny",), [Selection("patch", FIX)]))
+def load(model: Model, fix: Fix = FIX) -> set[str]:
+    aliases = Aliases(model, Scope(("tiny",), [Selection("patch", fix)]))
     with aliases:
         loaded = aliases.guard(model.load_weights, ([("experts", 1), ("norm.weight", 2)],), {})
     found: set[str] = aliases.map_back(loaded)
@@ -64,6 +64,16 @@ def test_both_names_work_and_only_the_asked_one_is_left_for_a_loader_that_compar
     assert load(model) == {REAL, "norm.weight"}
     assert model.left == {wanted, "norm.weight"}
     assert hits() == count
+
+
+@pytest.mark.parametrize("wanted", ["mtp.experts.w13_weight", "experts.w13_weight", REAL])
+def test_a_parameter_may_have_several_other_names(wanted: str) -> None:
+    """LongCat's draft: its rules are alternatives, and each gives a name that some loader may ask for."""
+    model = Model(wanted)
+    rules = (Prefix("mlp.experts.routed_experts", "mtp.experts"), Prefix("mlp.experts.routed_experts", "experts"))
+    assert load(model, Fix(id="fix", why="w", refs=("r",), params=rules)) == {REAL, "norm.weight"}
+    assert model.left == {wanted, "norm.weight"}
+    assert hits() == (wanted != REAL)
 
 
 def test_the_model_is_as_before_afterwards() -> None:

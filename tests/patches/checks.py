@@ -22,6 +22,8 @@ SPARE = {
         r"rotary_emb\.inv_freq$",
     ),
 }
+# the proposer gives the draft the target's
+SHARED = (r"^lm_head\.weight$", r"^model\.embed_tokens\.weight$")
 # upstream's class is not called as the scheme is
 OTHER_NAMES = {
     "W8A8_MIX": "W8A8PDMIX",
@@ -47,7 +49,8 @@ def faults(report: Mapping[str, Any], unused: Iterable[str] = (), unwritten: Ite
     dropped = any(entry["seam"] == "drop" and entry["hits"] for entry in report["ledger"])
     unused = (*unused, *(DROPPED if dropped else ()))
     for role, part in report["parts"].items():
-        lines += [f"{role}: unwritten {name}" for name in _unwritten(part, unwritten)]
+        spare = (*unwritten, *(SHARED if role == "draft" else ()))
+        lines += [f"{role}: unwritten {name}" for name in _unwritten(part, spare)]
         lines += [f"{role}: unused {name}" for name in _unused(role, part, unused)]
         lines += [f"{role}: {name} holds another kind of number" for name in part["cast"]]
         lines += [f"{role}: {name} takes a part of its tensors only" for name in part["cut"]]
