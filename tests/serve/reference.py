@@ -86,12 +86,23 @@ def _w4a8(c: Checkpoint, x: torch.Tensor, name: str) -> torch.Tensor:
     return _dynamic(c, x, name, torch.where(nibbles > 7, nibbles - 16, nibbles).float())
 
 
+def _mxfp8(c: Checkpoint, x: torch.Tensor, name: str) -> torch.Tensor:
+    """W8A8_MXFP8: E4M3 in blocks of 32 along the input, each with a power of two (OCP MX 1.0; the largest one is 2**8)."""
+    shared = torch.exp2(c.float(f"{name}.weight_scale") - 127)
+    weight = (c.float(f"{name}.weight").unflatten(1, (-1, 32)) * shared[..., None]).flatten(1)
+    blocks = x.unflatten(-1, (-1, 32))
+    scale = torch.exp2(blocks.abs().amax(-1, keepdim=True).clamp_min(1e-30).log2().floor() - 8)
+    q = (blocks / scale).clamp(-448, 448).to(torch.float8_e4m3fn).float() * scale
+    return q.flatten(-2) @ weight.T
+
+
 SCHEMES = {
     "FLOAT": _float,
     "W8A8": _static,
     "W8A8_DYNAMIC": _dynamic,
     "W8A8_MIX": _dynamic,  # the prefill half of it; the decode half needs a disaggregated server
     "W4A8_DYNAMIC": _w4a8,
+    "W8A8_MXFP8": _mxfp8,
     "W4A4_DYNAMIC": lambda c, x, name: _dynamic(c, x, name, largest=7),
 }
 

@@ -41,6 +41,46 @@ def quant_matmul() -> dict[str, list[Any]]:
     }
 
 
+def microscaling() -> dict[str, Any]:
+    """Blocks of 32 in E4M3 and E2M1, and a product of each with a weight of ones."""
+    import torch_npu
+
+    x = torch.zeros(1, 64)
+    x[0, :6] = torch.tensor([1.0, -6.5, 0.3, 0.25, -5.0, 0.75])
+    x[0, 32] = 2.0**-20
+    quantize = torch_npu.npu_dynamic_mx_quant
+    eight, scales = quantize(x, dst_type=torch.float8_e4m3fn)
+    to_even, _ = quantize(x, dst_type=torch_npu.float4_e2m1fn_x2)
+    away, fours = quantize(x, dst_type=torch_npu.float4_e2m1fn_x2, round_mode="round")
+    ones, unit = torch.ones(64, 2).to(torch.float8_e4m3fn), torch.full((1, 2, 2), 127, dtype=torch.uint8)
+    unit[0, 1] = 128  # the second column counts twice
+    e8m0 = dict.fromkeys(("scale_dtype", "pertoken_scale_dtype"), torch_npu.float8_e8m0fnu)
+    product = torch_npu.npu_quant_matmul(
+        eight, ones, unit, pertoken_scale=scales, output_dtype=torch.float32, group_sizes=[1, 1, 32], **e8m0
+    )
+    e2m1 = dict.fromkeys(("x1_dtype", "x2_dtype"), torch_npu.float4_e2m1fn_x2)
+    packed_ones = torch.full((32, 2), 0x22, dtype=torch.uint8)
+    from_fours = torch_npu.npu_quant_matmul(
+        away,
+        packed_ones,
+        unit,
+        pertoken_scale=fours,
+        output_dtype=torch.float32,
+        group_sizes=[1, 1, 32],
+        **e8m0,
+        **e2m1,
+    )
+    return {
+        "e4m3": _values(eight.float()[0, [0, 1, 2, 4, 32]]),
+        "scales": _values(scales.view(torch.uint8)),
+        "even": _values(to_even.view(torch.uint8)[0, :3]),
+        "away": _values(away.view(torch.uint8)[0, :3]),
+        "four scales": _values(fours.view(torch.uint8)),
+        "product": _values(product),
+        "product of fours": _values(from_fours),
+    }
+
+
 def routing() -> dict[str, list[Any]]:
     """Two tokens, two of three experts each: what leaves the sorting, and what comes back from its inverse."""
     x = torch.tensor([[1.0, 2.0], [3.0, 4.0]])

@@ -25,6 +25,21 @@ def test_quantized_matmul_adds_an_int_bias_before_the_scale_and_a_float_bias_aft
     assert result["dynamic"] == [[-7 * 0.5 * 2 + 1, -127 * 0.25 * 2], [800 * 0.5 + 1, 25400 * 0.25]]
 
 
+def test_a_microscaling_block_shares_the_power_of_two_of_its_largest_value(zygote: Zygote) -> None:
+    """OCP MX 1.0: 6.5 has the exponent 2, E4M3 reaches 2**8 and E2M1 2**2; a byte b stands for 2**(b - 127)."""
+    result = zygote.call("kernel_cases:microscaling")
+    assert result["scales"] == [[[2 - 8 + 127, -20 - 8 + 127]]]
+    assert result["e4m3"] == [64, -416, 20, -320, 256]  # times 2**6; 0.3 * 64 = 19.2, between 18 and 20
+    assert result["four scales"] == [[[2 - 2 + 127, -20 - 2 + 127]]]
+    # (1, -6), (0.5, 0.25: a tie) and (-5: a tie, 0.75: a tie); the first value in the low half, 8 is the sign
+    assert result["even"] == [0x2 + 16 * 0xF, 0x1 + 16 * 0x0, 0xE + 16 * 0x2]
+    assert result["away"] == [0x2 + 16 * 0xF, 0x1 + 16 * 0x1, 0xF + 16 * 0x2]
+    total = 1 - 6.5 + 20 / 64 + 0.25 - 5 + 0.75 + 2.0**-20
+    assert result["product"] == [pytest.approx([total, 2 * total])]
+    fours = 1 - 6 + 0.5 + 0.5 - 6 + 1 + 2.0**-20
+    assert result["product of fours"] == [pytest.approx([fours, 2 * fours])]
+
+
 def test_tokens_are_sorted_by_expert_and_come_back_weighted(zygote: Zygote) -> None:
     result = zygote.call("kernel_cases:routing")
     assert result["rows"] == [

@@ -8,7 +8,7 @@ int8 result saturates to [-128, 127]. They are references for wiring and layout,
 
 from __future__ import annotations
 
-from ascend_hotfix.sim.kernels import activation, attention, int4, matmul, memory, moe, norm, quantize, rope
+from ascend_hotfix.sim.kernels import activation, attention, int4, matmul, memory, moe, mx, norm, quantize, rope
 from ascend_hotfix.sim.kernels.registry import HITS, register, registered
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "matmul",
     "memory",
     "moe",
+    "mx",
     "norm",
     "quantize",
     "register",

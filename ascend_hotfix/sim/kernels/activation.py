@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch.nn.functional import silu
 
+from ascend_hotfix.sim.kernels import mx
 from ascend_hotfix.sim.kernels.matmul import group_bounds, grouped_product, per_expert, w4a8_grouped_product
 from ascend_hotfix.sim.kernels.quantize import quantize_per_token
 from ascend_hotfix.sim.kernels.registry import kernel, unsupported
@@ -185,12 +186,41 @@ def npu_grouped_matmul_swiglu_quant_v2(
     x_scale: torch.Tensor,
     group_list: torch.Tensor,
     group_list_type: int | None = 0,
+    dequant_mode: int | None = 0,
+    dequant_dtype: int | None = 6,
+    quant_mode: int | None = 0,
+    quant_dtype: int | None = 1,
+    weight_scale_dtype: int | None = None,
+    x_scale_dtype: int | None = None,
+    x_dtype: int | None = None,
+    weight_dtype: int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """As :func:`npu_grouped_matmul_swiglu_quant`, with lists of weights and scales and either form of ``group_list``.
 
+    With ``dequant_mode`` and ``quant_mode`` 2 the operands and the result are MX, see :mod:`mx`: weight_scale
+    ``[E, K / 64, 2N, 2]``, x_scale ``[M, K / 64, 2]``, results ``[M, N]`` (E2M1: ``[M, N / 2]``) and uint8 ``[M, N / 64, 2]``.
     Definition: ``torch_npu.npu_grouped_matmul_swiglu_quant_v2``; ``aclnnGroupedMatmulSwigluQuantV2``.
     """
     op = "npu::npu_grouped_matmul_swiglu_quant_v2"
+    if (dequant_mode, quant_mode) == (2, 2):
+        for name, dtype in (("weight_scale_dtype", weight_scale_dtype), ("x_scale_dtype", x_scale_dtype)):
+            if not mx.is_mx_scale(dtype):
+                raise unsupported(op, name, dtype)
+        bounds = group_bounds(op, group_list, group_list_type)
+        product = mx.grouped_mx_product(op, x, per_expert(weight), bounds, per_expert(weight_scale), x_scale)
+        return mx.quantize_blocks(swiglu(product), mx.element(op, "quant_dtype", quant_dtype))
+    for name, value, plain in (
+        ("dequant_mode", dequant_mode, 0),
+        ("dequant_dtype", dequant_dtype, 6),
+        ("quant_mode", quant_mode, 0),
+        ("quant_dtype", quant_dtype, 1),
+        ("weight_scale_dtype", weight_scale_dtype, None),
+        ("x_scale_dtype", x_scale_dtype, None),
+        ("x_dtype", x_dtype, None),
+        ("weight_dtype", weight_dtype, None),
+    ):
+        if value != plain:
+            raise unsupported(op, name, value)
     return _grouped_swiglu_quant(op, x, weight, weight_scale, x_scale, group_list, group_list_type)
 
 

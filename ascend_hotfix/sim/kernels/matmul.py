@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import torch
 
-from ascend_hotfix.sim.kernels import dtypes
+from ascend_hotfix.sim.kernels import dtypes, mx
 from ascend_hotfix.sim.kernels.int4 import unpack_int4
 from ascend_hotfix.sim.kernels.registry import kernel, unsupported
 
@@ -32,16 +32,34 @@ def npu_quant_matmul(
     pertoken_scale: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
     output_dtype: int | None = None,
+    x1_dtype: int | None = None,
+    x2_dtype: int | None = None,
+    scale_dtype: int | None = None,
+    pertoken_scale_dtype: int | None = None,
+    group_sizes: Sequence[int] | None = None,
 ) -> torch.Tensor:
     """``(x1 @ x2 + bias_int32) * scale * pertoken_scale + bias_float``, the product in int32.
 
     Shapes: x1 int8 ``[..., M, K]``, x2 int8 ``[K, N]``, scale ``[1]`` or ``[N]``, pertoken_scale ``[M]``, bias ``[N]``: an int32
     bias is added before the scales, a float bias after them. The result is fp16, bf16 or fp32, or the int32 sum itself.
     int4 operands come packed in int32: x1 ``[M, K / 8]`` and x2 ``[K, N / 8]``, or ``[K / 8, N]`` when it is transposed.
-    Definition: ``torch_npu.npu_quant_matmul``; ``aclnnQuantMatmulV4``.
+    With E8M0 scales (``scale_dtype``) both operands are MX, and the scales belong to blocks of 32 along K, see :mod:`mx`:
+    scale ``[K / 64, N, 2]``, pertoken_scale ``[M, K / 64, 2]``, group_sizes ``[1, 1, 32]``.
+    Definition: ``torch_npu.npu_quant_matmul``; ``aclnnQuantMatmulV4``, for MX ``aclnnQuantMatmulV5``.
     """
     op = "npu::npu_quant_matmul"
     result = _dtype(op, output_dtype, torch.int8)
+    if mx.is_mx_scale(scale_dtype, scale):
+        return _mx_matmul(op, x1, x2, scale, pertoken_scale, pertoken_scale_dtype, bias, group_sizes, result)
+    for name, given in (
+        ("x1_dtype", x1_dtype),
+        ("x2_dtype", x2_dtype),
+        ("scale_dtype", scale_dtype),
+        ("pertoken_scale_dtype", pertoken_scale_dtype),
+        ("group_sizes", group_sizes),
+    ):
+        if given is not None:
+            raise unsupported(op, name, given)
     if x1.dtype is torch.int32 and x2.dtype is torch.int32:
         x2 = unpack_int4(x2) if x2.shape[0] == 8 * x1.shape[-1] else unpack_int4(x2.t()).t()
         x1 = unpack_int4(x1)
@@ -63,6 +81,27 @@ def npu_quant_matmul(
     if bias is not None and bias.dtype is not torch.int32:
         value = value + bias.double()
     return value.to(result)
+
+
+def _mx_matmul(
+    op: str,
+    x1: torch.Tensor,
+    x2: torch.Tensor,
+    scale: torch.Tensor,
+    row_scale: torch.Tensor | None,
+    row_scale_dtype: int | None,
+    bias: torch.Tensor | None,
+    group_sizes: Sequence[int] | None,
+    result: torch.dtype,
+) -> torch.Tensor:
+    if row_scale is None or not mx.is_mx_scale(row_scale_dtype, row_scale):
+        raise unsupported(op, "pertoken_scale", row_scale)
+    if group_sizes is None or list(group_sizes) != [1, 1, mx.BLOCK]:
+        raise unsupported(op, "group_sizes", group_sizes)
+    if result not in _FLOATS:
+        raise unsupported(op, "output_dtype", result)
+    value = mx.dequantized_rows(op, x1, row_scale) @ mx.dequantized_weight(op, x2, scale)
+    return (value if bias is None else value + bias.double()).to(result)
 
 
 def _dtype(op: str, value: int | None, default: torch.dtype) -> torch.dtype:
@@ -121,6 +160,10 @@ def npu_grouped_matmul(
     output_dtype: int | None = None,
     antiquant_scale: Sequence[torch.Tensor] | None = None,
     antiquant_offset: Sequence[torch.Tensor] | None = None,
+    x_dtype: int | None = None,
+    weight_dtype: int | None = None,
+    scale_dtype: int | None = None,
+    per_token_scale_dtype: int | None = None,
 ) -> list[torch.Tensor]:
     """Rows sorted by expert, each group times its expert's weight: ``(x @ weight[e]) * scale[e] * per_token_scale + bias[e]``.
 
@@ -129,6 +172,7 @@ def npu_grouped_matmul(
     scale, or give the int32 sum.
     int8 rows with an int32 weight ``[E, K, N / 8]`` are W4A8, see :func:`w4a8_grouped_product`. Float rows with ``antiquant_scale``
     ``[E, K / group, N]`` or ``[E, N]`` are weight-only quantization: ``weight = (w + antiquant_offset) * antiquant_scale``.
+    With E8M0 scales (``scale_dtype``) both operands are MX: scale ``[E, K / 64, N, 2]``, per_token_scale ``[M, K / 64, 2]``.
     Definition: ``torch_npu.npu_grouped_matmul``; ``aclnnGroupedMatmulV4``.
     """
     op = "npu::npu_grouped_matmul"
@@ -140,6 +184,22 @@ def npu_grouped_matmul(
         raise unsupported(op, "split_item", split_item)
     if group_type != 0:
         raise unsupported(op, "group_type", group_type)
+    if scale is not None and mx.is_mx_scale(scale_dtype, scale[0]):
+        if per_token_scale is None or not mx.is_mx_scale(per_token_scale_dtype, per_token_scale[0]):
+            raise unsupported(op, "per_token_scale", None if per_token_scale is None else per_token_scale[0])
+        if bias is not None:
+            raise unsupported(op, "bias", bias[0])
+        bounds = group_bounds(op, group_list, group_list_type)
+        total = mx.grouped_mx_product(op, x[0], per_expert(weight), bounds, per_expert(scale), per_token_scale[0])
+        return [total.to(_dtype(op, output_dtype, torch.bfloat16))]
+    for name, given in (
+        ("x_dtype", x_dtype),
+        ("weight_dtype", weight_dtype),
+        ("scale_dtype", scale_dtype),
+        ("per_token_scale_dtype", per_token_scale_dtype),
+    ):
+        if given is not None:
+            raise unsupported(op, name, given)
     if antiquant_scale is not None:
         if scale is not None or per_token_scale is not None:
             raise unsupported(op, "antiquant_scale", "together with scale or per_token_scale")

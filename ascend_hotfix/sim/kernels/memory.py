@@ -10,9 +10,11 @@ __all__ = ["npu_format_cast", "npu_format_cast_", "npu_prefetch"]
 
 
 @kernel("npu::npu_format_cast")
-def npu_format_cast(input: torch.Tensor, acl_format: int) -> torch.Tensor:
+def npu_format_cast(
+    input: torch.Tensor, acl_format: int, customize_dtype: int | None = None, input_dtype: int | None = None
+) -> torch.Tensor:
     """The input itself: a memory format (ND, NZ, …) is a matter of storage, and the tensors here keep their logical
-    order.
+    order. The two types say how the bytes are to be read when the blocks of the format are cut, which is storage too.
 
     Definition: ``torch_npu.npu_format_cast``.
     """

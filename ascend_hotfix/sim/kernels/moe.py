@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from ascend_hotfix.sim.kernels.mx import quantize_blocks
 from ascend_hotfix.sim.kernels.quantize import quantize_per_token
 from ascend_hotfix.sim.kernels.registry import kernel, unsupported
 
@@ -137,13 +138,13 @@ def _init_routing(
     quant_mode: int,
     row_idx_type: int,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    if quant_mode not in (-1, 1):
+    if quant_mode not in (-1, 1, 3):
         raise unsupported(op, "quant_mode", quant_mode)
     if expert_tokens_num_type not in (0, 1):
         raise unsupported(op, "expert_tokens_num_type", expert_tokens_num_type)
     if row_idx_type not in (0, 1):
         raise unsupported(op, "row_idx_type", row_idx_type)
-    if quant_mode == 1 and scale is not None:
+    if quant_mode != -1 and scale is not None:
         raise unsupported(op, "scale", scale)
     first, last = active_expert_range or (0, expert_num)
     experts = expert_idx.reshape(-1).long()
@@ -155,6 +156,9 @@ def _init_routing(
     expanded, scales = x[source], torch.zeros(len(order))
     if quant_mode == 1:
         expanded, scales = quantize_per_token(expanded.float())
+    elif quant_mode == 3:
+        expanded, blocks = quantize_blocks(expanded, "e4m3")
+        scales = blocks.flatten(1)
     elif scale is not None:
         scales = scale.reshape(-1)[source].float()
     return expanded, rows.to(torch.int32), counts if expert_tokens_num_type == 1 else counts.cumsum(0), scales
@@ -186,8 +190,8 @@ def npu_moe_init_routing_v2(
     Shapes: x ``[T, K]``, expert_idx ``[T, k]``; results rows ``[T k, K]``, row numbers int32 ``[T k]``, tokens of
     each expert in ``active_expert_range`` (running sums for ``expert_tokens_num_type`` 0, counts for 1), scales
     float32 ``[T k]``. Row numbers lead from source to destination (``row_idx_type`` 0, -1 for experts outside the
-    range) or back (1). ``quant_mode`` -1 passes ``scale`` through, 1 quantizes as ``npu_dynamic_quant``. No token is
-    dropped.
+    range) or back (1). ``quant_mode`` -1 passes ``scale`` through, 1 quantizes as ``npu_dynamic_quant``, 3 to MXFP8
+    (E4M3) with uint8 scales ``[T k, K / 32]``, see :mod:`mx`. No token is dropped.
     Definition: ``torch_npu.npu_moe_init_routing_v2``; ``aclnnMoeInitRoutingV3``.
     """
     op = "npu::npu_moe_init_routing_v2"
