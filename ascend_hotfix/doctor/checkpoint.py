@@ -30,6 +30,7 @@ __all__ = [
     "Index",
     "NotACheckpoint",
     "Tensor",
+    "collector_paused",
     "model_types",
     "nested_configs",
     "read_checkpoint",
@@ -423,12 +424,12 @@ def read_checkpoint(path: str | os.PathLike[str], progress: Progress | None = No
     *progress* is called with (files done, files in all, file name). Raises :class:`NotACheckpoint` where the path is no
     model directory; everything else that is wrong is in ``findings`` of the result.
     """
-    with _collector_paused():
+    with collector_paused():
         return _read(Path(path), progress)
 
 
 @contextmanager
-def _collector_paused() -> Iterator[None]:
+def collector_paused() -> Iterator[None]:
     """Without the cyclic garbage collector: 140,000 headers are no garbage, and walking them takes a third of the time."""
     enabled = gc.isenabled()
     gc.disable()

@@ -7,13 +7,15 @@ real one is not touched.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ascend_hotfix.doctor.checkpoint import Checkpoint, Progress, model_types, read_checkpoint
+from ascend_hotfix.catalog import ENV_MODELS
+from ascend_hotfix.doctor.checkpoint import Checkpoint, Progress, collector_paused, model_types, read_checkpoint
 from ascend_hotfix.doctor.findings import Collector, Finding, worst_first
 from ascend_hotfix.doctor.judge import draft_tensors, judge
 from ascend_hotfix.doctor.rehearsal import Part, observe
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from ascend_hotfix.doctor.report import Report
     from ascend_hotfix.sim.pool import Zygote
 
-__all__ = ["Split", "check", "rehearse", "run", "start"]
+__all__ = ["Split", "check", "rehearse", "run", "start", "toggle_env"]
 
 CASE_SECONDS = 3600.0
 """No dry run seen took more than a minute; this only ends one that hangs."""
@@ -60,6 +62,11 @@ class Rehearsal:
 
 def rehearse(checkpoint: Checkpoint, split: Split = Split(), *, draft: bool = True) -> Rehearsal:
     """Dry-run *checkpoint* in this process, which has called ``lab.prepare()`` and has built no model yet."""
+    with collector_paused():  # the model and what was seen of it are no garbage
+        return _rehearse(checkpoint, split, draft)
+
+
+def _rehearse(checkpoint: Checkpoint, split: Split, draft: bool) -> Rehearsal:
     from ascend_hotfix import scope
     from ascend_hotfix.sim import lab
 
@@ -73,7 +80,7 @@ def rehearse(checkpoint: Checkpoint, split: Split = Split(), *, draft: bool = Tr
         arguments = {"tensor_parallel_size": split.tensor_parallel_size, "distributed_executor_backend": "mp"}
         arguments["enable_expert_parallel"] = split.expert_parallel
         try:
-            lab._start(lab.make_config(checkpoint.path))
+            lab.start(lab.make_config(checkpoint.path))
             config = lab.make_config(checkpoint.path, **arguments)
         except Exception as error:
             return _no_config(found, collector, error)
@@ -185,7 +192,7 @@ def _prepare_experts(vllm_config: Any) -> None:
     def on_cpu(function: Any) -> Any:
         @functools.wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            with lab._on("cpu"):
+            with lab.on_device("cpu"):
                 return function(*args, **kwargs)
 
         return wrapper
@@ -240,13 +247,21 @@ def finding_of(data: Mapping[str, Any]) -> Finding:
 # --- in the process that asks ---------------------------------------------------------------------------------------
 
 
-def start(env: Mapping[str, str] | None = None) -> Zygote:
-    """A process that has the installed upstream imported and the seams armed. Raises :class:`CouldNotRun`."""
+def toggle_env() -> dict[str, str]:
+    """The toggle of the user's environment, for a call: the process is armed whatever it says."""
+    return {ENV_MODELS: os.environ.get(ENV_MODELS, "")}
+
+
+def start() -> Zygote:
+    """A process that has the installed upstream imported and the seams armed. Raises :class:`CouldNotRun`.
+
+    Which patches apply is decided in each call, from its environment; that of a case without one is the user's.
+    """
     from ascend_hotfix.sim.pool import Zygote, ZygoteError
 
     root = str(Path(__file__).resolve().parents[2])
     try:
-        return Zygote(sys.executable, path=[root], arm=True, env=env)
+        return Zygote(sys.executable, path=[root], arm=True, env={ENV_MODELS: ""})
     except ZygoteError as error:
         raise CouldNotRun(f"vllm and vllm-ascend cannot be imported here: {str(error).splitlines()[-1]}") from error
 
@@ -256,7 +271,9 @@ def call(zygote: Zygote, function: str, env: Mapping[str, str] | None = None, **
     from ascend_hotfix.sim.pool import CaseCrash, CaseError, CaseTimeout
 
     try:
-        answer: dict[str, Any] = zygote.call(function, timeout=CASE_SECONDS, env=env, **arguments)
+        answer: dict[str, Any] = zygote.call(
+            function, timeout=CASE_SECONDS, env=toggle_env() if env is None else env, **arguments
+        )
     except (CaseError, CaseCrash, CaseTimeout) as error:
         raise CouldNotRun(f"the dry run broke off: {error}") from error
     return answer

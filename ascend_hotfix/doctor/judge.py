@@ -24,6 +24,10 @@ STATIC = ("AscendW8A8LinearMethod",)
 """The scheme class of static W8A8, in every release."""
 
 
+_IN_LIST = re.compile(r"(.*?)\.(\d+)\.")
+"""A name in a numbered list: what the list is called, and the first number."""
+
+
 def draft_tensors(names: Iterable[str], config: Mapping[str, Any]) -> set[str]:
     """The tensors that belong to draft (MTP) layers: numbered from ``num_hidden_layers`` on, or below ``mtp``.
 
@@ -40,16 +44,22 @@ def draft_tensors(names: Iterable[str], config: Mapping[str, Any]) -> set[str]:
         stack += [v for k, v in current.items() if isinstance(v, dict) and k.endswith("config") and "vision" not in k]
     layers = max(counts, default=0)
     found = set()
+    numbered: dict[str, dict[int, list[str]]] = {}
     for name in names:
-        parts = name.split(".")
-        if "mtp" in parts:
+        if ".mtp." in f".{name}":
             found.add(name)
-            continue
-        for i, part in enumerate(parts[:-1]):
-            if part == "layers" and parts[i + 1].isdigit() and "mtp" not in parts:
-                if layers and int(parts[i + 1]) >= layers and not any("vis" in p or "audio" in p for p in parts[:i]):
-                    found.add(name)
-                break
+        elif in_list := _IN_LIST.match(name):
+            numbered.setdefault(in_list[1], {}).setdefault(int(in_list[2]), []).append(name)
+    # Only a list that has all of the target's layers can be numbered on; it need not be called ``layers``.
+    whole = [
+        held
+        for head, held in numbered.items()
+        if layers and "vis" not in head and "audio" not in head and held.keys() >= set(range(layers))
+    ]
+    decoder = max(whole, key=lambda held: sum(map(len, held.values())), default={})
+    for number, held in decoder.items():
+        if number >= layers:
+            found.update(held)
     return found
 
 
@@ -112,6 +122,11 @@ def evidence(part: Part, tensors: Mapping[str, Any]) -> Evidence:
         if t.endswith(("scale", "offset", "scale_bias", "quant_bias"))
     }
     for frame in part.frames:
+        if frame.float_method and (frame.module in float_but_quantized or frame.module in leftovers):
+            # A patch took the layer for float, and its tensors say that it is not: the name was not found.
+            for name in frame.defaulted:
+                found.missing.setdefault(_stem(name), frame)
+                found.roots.add(frame.module)
         silent = frame.missing and not frame.standin and not frame.error
         if silent:
             if frame.kind in ("attention", "other") or not frame.float_method:
@@ -405,7 +420,7 @@ def _harmless_unused(tensor: str, part: Part, homes: Mapping[str, str]) -> bool:
         # ModelSlim folds the bias that smoothing adds into quant_bias of static W8A8. W8A8_MIX has a dynamic path
         # that does not read quant_bias, so there it is lost.
         return _scheme_of(home, part) == "W8A8"
-    return _leaf(module) == "rot" or tensor.endswith("rot.weight")  # QuaRot's global rotation: for the draft only
+    return _leaf(module) == "rot"  # QuaRot's global rotation: for the draft only
 
 
 def _scheme_of(module: str, part: Part) -> str:

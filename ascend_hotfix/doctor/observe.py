@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 __all__ = ["Box", "Description", "Frame", "Recorder", "Region", "box_of", "uncovered", "watching"]
 
@@ -28,7 +28,8 @@ class Frame:
     """One layer's question to the quant config: what it asked and what came of it.
 
     ``module`` is the name in ``named_modules()``; ``missing`` are the description names that were asked
-    in vain; ``answers`` those found, with their scheme (bounded); ``method`` is the class of the
+    in vain, ``defaulted`` those that a patch gave its default scheme; ``answers`` those found, with their scheme
+    (bounded); ``method`` is the class of the
     scheme that the layer got, empty for none; ``standin`` is the scheme that we answered in its place and ``guess``
     the one that the most similar name has. ``layer`` is a weak reference until the model is built.
     """
@@ -37,6 +38,7 @@ class Frame:
     kind: str
     asked: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
+    defaulted: list[str] = field(default_factory=list)
     answers: dict[str, str] = field(default_factory=dict)
     standin: str = ""
     guess: str = ""
@@ -47,8 +49,7 @@ class Frame:
     layer: Any = field(default=None, repr=False, compare=False)
 
 
-@dataclass(frozen=True)
-class Region:
+class Region(NamedTuple):
     """A region of a tensor as a view shows it: element offset, shape and strides."""
 
     offset: int
@@ -178,7 +179,7 @@ class Recorder:
     def __post_init__(self) -> None:
         self._stack: list[Frame] = []
         self._sources: dict[int, tuple[weakref.ref[Any], str]] = {}
-        self.written: dict[int, list[tuple[str, Region, Any, tuple[int, ...] | None, bool]]] = {}
+        self.written: dict[int, list[tuple[str, Region, Any, tuple[int, ...] | None]]] = {}
         self.used: dict[str, list[tuple[Region | None, int]]] = {}
         self._kept: dict[int, Any] = {}
 
@@ -226,21 +227,18 @@ class Recorder:
     def wrote(self, target: Any, source: Any) -> None:
         """*target* (a view of a parameter) was filled from *source*, a tensor or a number that came from one."""
         store = target.untyped_storage()._cdata
-        if store not in self._kept:
+        writes = self.written.get(store)
+        if writes is None:
             self._kept[store] = target
-        name, shape, region, own = self.current, None, None, False
-        count = 1
+            writes = self.written[store] = []
+        name, shape, dtype, region, count = self.current, None, None, None, 1
         if hasattr(source, "untyped_storage"):
-            shape = tuple(source.shape)
-            count = source.numel()
+            shape, dtype, count = tuple(source.shape), source.dtype, source.numel()
             found = self._sources.get(source.untyped_storage()._cdata)
             if found is not None and found[0]() is not None:
-                name, own = found[1], True
-                region = Region(source.storage_offset(), shape, tuple(source.stride()))
-        dtype = source.dtype if shape is not None else None
-        self.written.setdefault(store, []).append(
-            (name, Region(target.storage_offset(), tuple(target.shape), tuple(target.stride())), dtype, shape, own)
-        )
+                name = found[1]
+                region = Region(source.storage_offset(), shape, source.stride())
+        writes.append((name, Region(target.storage_offset(), tuple(target.shape), target.stride()), dtype, shape))
         self.used.setdefault(name, []).append((region, count))
 
     def assigned(self, value: Any) -> None:

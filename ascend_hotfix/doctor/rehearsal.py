@@ -10,6 +10,7 @@ torch, vllm and vllm_ascend are imported by the functions that need them.
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 import traceback
@@ -17,10 +18,11 @@ import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 from ascend_hotfix.doctor.findings import pattern
-from ascend_hotfix.doctor.observe import Box, Description, Frame, Recorder, box_of, uncovered, watching
+from ascend_hotfix.doctor.observe import Box, Description, Frame, Recorder, Region, box_of, uncovered, watching
 
 __all__ = ["Part", "Refused", "fused_rows", "meta_tensors", "observe"]
 
@@ -213,7 +215,9 @@ def _asking(recorder: Recorder, config_class: Any) -> Iterator[list[Any]]:
             self.quant_description.recorder = recorder
         with recorder.asking(prefix, _kind(layer)) as frame:
             frame.layer = weakref.ref(layer)
+            before = set(_defaulted(self))
             method = _ask(frame, lambda: wrapped(*args, **kwargs), self, recorder)
+            frame.defaulted += [name for name in _defaulted(self) if name not in before]
             if armed and not frame.missing and not frame.error:
                 frame.missing += [name for name in getattr(self.quant_description, "misses", []) if name.endswith(LEAF)]
         inner = getattr(method, "quant_method", method)
@@ -222,11 +226,16 @@ def _asking(recorder: Recorder, config_class: Any) -> Iterator[list[Any]]:
         return method
 
     # As one of the seams' own wrappers, so that arming again does not put the seam around it.
-    owner.get_quant_method = hooking._Wrapped(original, get_quant_method)
+    owner.get_quant_method = hooking.Wrapped(original, get_quant_method)
     try:
         yield configs
     finally:
         owner.get_quant_method = original
+
+
+def _defaulted(config: Any) -> Collection[str]:
+    """Description names that the lookup seam has given a default scheme."""
+    return getattr(config.quant_description, "defaulted", ())
 
 
 def _ask(frame: Frame, ask: Callable[[], Any], config: Any, recorder: Recorder) -> Any:
@@ -380,6 +389,7 @@ def _storage(tensor: Any) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
+@functools.lru_cache(maxsize=64)
 def _kind_of_dtype(dtype: Any) -> str:
     """``float``, ``int8``, ``int32``... : dtypes between which a copy only changes the precision are one kind."""
     name = str(dtype).removeprefix("torch.")
@@ -407,17 +417,15 @@ def _collect(model: Any, tensors: Mapping[str, Any], recorder: Recorder, part: P
         layer = frame.layer() if frame.layer is not None else None
         frame.module = layers.get(id(layer), "") if layer is not None else ""
         frame.layer = None
-    landed: dict[str, dict[str, None]] = {}
+    landed: dict[str, tuple[str, ...]] = {}
     for store, names in owners.items():
         parameter = held[names[0]]
         if names[0] in part.parameters:
-            parameter = held[names[0]]
             writes = recorder.written.get(store, [])
             _judge_writes(names[0], parameter, writes, tensors, part, landed)
         else:
-            for write in recorder.written.get(store, []):
-                landed.setdefault(write[0], {})[names[0]] = None
-    part.landed = {name: tuple(targets) for name, targets in landed.items()}
+            _land((write[0] for write in recorder.written.get(store, [])), names[0], landed)
+    part.landed = landed
     refused = {one.tensor for one in part.refused}
     part.unused = [name for name in tensors if name not in recorder.used and name not in refused]
     if ranks > 1:  # an expert that another rank holds
@@ -426,44 +434,50 @@ def _collect(model: Any, tensors: Mapping[str, Any], recorder: Recorder, part: P
     _find_cuts(tensors, recorder, part, ranks)
 
 
+def _land(sources: Iterable[str], name: str, landed: dict[str, tuple[str, ...]]) -> None:
+    """Note that tensors *sources* reached parameter *name*."""
+    only = (name,)
+    for tensor in sources:
+        held = landed.get(tensor)
+        if held is None:
+            landed[tensor] = only
+        elif name not in held:
+            landed[tensor] = *held, name
+
+
 def _judge_writes(
     name: str,
     parameter: Any,
     writes: list[Any],
     tensors: Mapping[str, Any],
     part: Part,
-    landed: dict[str, dict[str, None]],
+    landed: dict[str, tuple[str, ...]],
 ) -> None:
-    shape, stride = tuple(parameter.shape), tuple(parameter.stride())
     if not writes:
         part.unwritten[name] = part.parameters[name]
         return
-    kind, boxes, placed = _kind_of_dtype(parameter.dtype), [], True
-    for tensor, region, dtype, source_shape, _ in writes:
-        landed.setdefault(tensor, {})[name] = None
-        if dtype is not None and dtype != parameter.dtype and _kind_of_dtype(dtype) != kind:
-            part.cast.append((tensor, _short(dtype), name, _short(parameter.dtype)))
-        if source_shape is not None and source_shape != region.shape and _count(source_shape) != _count(region.shape):
+    _land((write[0] for write in writes), name, landed)
+    own, kind = parameter.dtype, _kind_of_dtype(parameter.dtype)
+    for tensor, region, dtype, source_shape in writes:
+        if dtype is not own and dtype is not None and _kind_of_dtype(dtype) != kind:
+            part.cast.append((tensor, _short(dtype), name, _short(own)))
+        if source_shape is not None and source_shape != region.shape and prod(source_shape) != prod(region.shape):
             part.spread.append((tensor, str(list(source_shape)), name, str(list(region.shape))))
-        box = box_of(region, shape, stride)
-        placed = placed and box is not None
-        if box is not None:
-            boxes.append(box)
-    if placed:
-        rest = uncovered(boxes, shape)
-        if rest:
-            part.partial[name] = rest
+    regions = tuple(region for _, region, _, _ in writes)
+    if rest := _left_open(regions, tuple(parameter.shape), tuple(parameter.stride())):
+        part.partial[name] = list(rest)
+
+
+@functools.lru_cache(maxsize=64)
+def _left_open(regions: tuple[Region, ...], shape: tuple[int, ...], stride: tuple[int, ...]) -> tuple[Box, ...]:
+    """What *regions* leave of a tensor; nothing where that cannot be told. Layers are filled alike, hence the memory."""
+    boxes = [box_of(region, shape, stride) for region in regions]
+    placed = [box for box in boxes if box is not None]
+    return tuple(uncovered(placed, shape)) if len(placed) == len(boxes) else ()
 
 
 def _short(dtype: Any) -> str:
     return str(dtype).removeprefix("torch.")
-
-
-def _count(shape: Iterable[int]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count
 
 
 def _find_cuts(tensors: Mapping[str, Any], recorder: Recorder, part: Part, ranks: int) -> None:
@@ -473,8 +487,8 @@ def _find_cuts(tensors: Mapping[str, Any], recorder: Recorder, part: Part, ranks
         if tensor is None:
             continue
         shape = tuple(tensor.shape)
-        full = _count(shape)
-        if any(count == full for _, count in uses):
+        full = prod(shape)
+        if uses[0][1] == full or any(count == full for _, count in uses):
             continue
         taken = sum(count for _, count in dict.fromkeys(uses))
         if ranks > 1 and taken and full % taken == 0 and full // taken <= ranks:
@@ -519,7 +533,8 @@ def observe(
             part.failure_place = _location(error)
             model = None
     for quant in configs:
-        part.description = {k: v for k, v in quant.quant_description.items() if isinstance(v, str)}
+        given = _defaulted(quant)
+        part.description = {k: v for k, v in quant.quant_description.items() if isinstance(v, str) and k not in given}
         part.packed = {k: list(v) for k, v in (getattr(quant, "packed_modules_mapping", None) or {}).items()}
     if model is None:
         return part

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ascend_hotfix.doctor.checkpoint import DESCRIPTION_FILE, Checkpoint
+from ascend_hotfix.doctor.checkpoint import DESCRIPTION_FILE, Checkpoint, collector_paused
 from ascend_hotfix.doctor.findings import Collector, Finding
 from ascend_hotfix.doctor.releases import check_release, check_schemes
 from ascend_hotfix.doctor.schemes import SCHEMES, SIDE_SCHEMES, is_float, is_scheme
@@ -280,6 +280,13 @@ def check_static(
     *release* is the version of vllm-ascend that will serve it, None where it is not known; *fills* what the patches
     that are selected for it fill.
     """
+    with collector_paused():
+        return _check(checkpoint, tensor_parallel_size, release, fills)
+
+
+def _check(
+    checkpoint: Checkpoint, tensor_parallel_size: int | None, release: str | None, fills: Sequence[Filling]
+) -> list[Finding]:
     found = Collector()
     found.extend(checkpoint.findings)
     if checkpoint.ranks:

@@ -16,18 +16,18 @@ from ascend_hotfix import log, scope
 from ascend_hotfix.catalog import ENV_MODELS
 from ascend_hotfix.ledger import LEDGER
 
-__all__ = ["add_hint", "drifted", "is_wrapped", "replace_everywhere", "wrap"]
+__all__ = ["Wrapped", "add_hint", "drifted", "is_wrapped", "replace_everywhere", "wrap"]
 
 Wrapper = Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
-class _Wrapped(wrapt.FunctionWrapper):  # type: ignore[misc,type-arg,unused-ignore]
+class Wrapped(wrapt.FunctionWrapper):  # type: ignore[misc,type-arg,unused-ignore]
     """A FunctionWrapper that we recognise as ours."""
 
 
 def is_wrapped(target: Any) -> bool:
     """Is *target* one of our wrappers?"""
-    return isinstance(target, _Wrapped)
+    return isinstance(target, Wrapped)
 
 
 def wrap(owner: Any, name: str, wrapper: Wrapper) -> bool:
@@ -38,7 +38,7 @@ def wrap(owner: Any, name: str, wrapper: Wrapper) -> bool:
     target = owner.__dict__[name] if name in getattr(owner, "__dict__", {}) else getattr(owner, name)
     if is_wrapped(target):
         return False
-    setattr(owner, name, _Wrapped(target, wrapper))
+    setattr(owner, name, Wrapped(target, wrapper))
     return True
 
 

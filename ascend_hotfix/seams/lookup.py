@@ -51,6 +51,8 @@ class Description(dict[str, Any]):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.misses: list[str] = []
+        self.defaulted: dict[str, None] = {}
+        """Keys that a default scheme was given, as no name was found for them."""
         self.overridden: set[int] = set()
         self._modules: dict[str, list[str]] | None = None
 
@@ -224,6 +226,7 @@ class _Attempt:
         """Takes back what was added."""
         for key in self.keys:
             self.description.pop(key, None)
+            self.description.defaulted.pop(key, None)
         for row, fused in self.rows:
             row.pop(fused, None)
 
@@ -321,6 +324,7 @@ class _Attempt:
             if not applies(record, module, self.scope) or (record.scheme == "FLOAT" and not failed):
                 continue
             self.description[module + LEAF] = record.scheme
+            self.description.defaulted[module + LEAF] = None
             return self._added(one.patch, one.fix.id, "types", f"{module}: {record.scheme}", [module + LEAF])
         return False
 
@@ -343,6 +347,8 @@ def _look_up(wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any], attemp
             error = caught
             raised = True
         misses = list(description.misses)
+        if error is not None and not misses:  # 0.11 looks through all names for those below an expert's prefix
+            misses = [_prefix(args, kwargs) + LEAF]
         if error is None and (not misses or _is_quantized(result)):
             break
         try:
@@ -360,6 +366,11 @@ def _look_up(wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any], attemp
     else:
         attempt.commit()
     return result
+
+
+def _prefix(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """The prefix that a layer asks with."""
+    return str(args[1] if len(args) > 1 else kwargs.get("prefix", ""))
 
 
 def _is_quantized(method: Any) -> bool:

@@ -64,6 +64,8 @@ class Tensors:
         self._parameters: dict[str, Any] | None = None
         self._missing: set[int] | None = None
         self.loaded: set[str] = set()
+        if Absent in self._records and not self._missing_layers():
+            del self._records[Absent]  # the whole model is here
 
     def __bool__(self) -> bool:
         return bool(self._records)

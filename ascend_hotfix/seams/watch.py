@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Container, Iterator
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -51,11 +52,10 @@ class Watch:
 
     def passing(self, name: str, tensor: Any, home: str | None, parameter: Any) -> None:
         """One tensor, and the parameter *home* in which it lands, if that can be told."""
-        segments = name.split(".")
-        for index, segment in enumerate(segments[:-1]):
-            if segment == "experts" and segments[index + 1].isdigit():
-                kind = ".".join(segments[index + 2 :])
-                self._experts[".".join(segments[: index + 1])][kind].add(segments[index + 1])
+        head, experts, tail = f".{name}".partition(".experts.")
+        number, _, kind = tail.partition(".")
+        if experts and number.isdigit():
+            self._experts[f"{head}.experts".lstrip(".")][kind].add(number)
         dtype = getattr(tensor, "dtype", None)
         if home is None or parameter is None or dtype is None or not home.endswith("weight"):
             return
@@ -128,6 +128,7 @@ def _plain(name: str) -> str:
     return name.replace(".routed_experts.", ".")
 
 
+@lru_cache(maxsize=64)
 def _is_quantized(dtype: Any) -> bool:
     text = str(dtype)
     return "int8" in text or "float8" in text or "int4" in text or "float4" in text

@@ -101,6 +101,7 @@ class Places:
         self.parameters.update(model.named_buffers(remove_duplicate=False))
         self.modules = {name for name, _ in model.named_modules()}
         self._draft = any(".mtp_block." in name for name in self.modules)
+        self._draft_layers = _draft_layers(model)
         self._mapper = getattr(model, "hf_to_vllm_mapper", None)
         self._fused: dict[str, set[str]] = {}
         own = getattr(model, "packed_modules_mapping", None)
@@ -110,6 +111,7 @@ class Places:
                     self._fused.setdefault(shard, set()).add(fused)
         self._memo: dict[str, int] = {}
         self._mapped_names: dict[str, str | None] = {}
+        self._expert_homes: dict[tuple[str, str], str | None] = {}
 
     def closeness(self, name: str) -> int:
         """PARAMETER, MODULE, NEIGHBOUR (the module it would be in is there) or NOWHERE.
@@ -126,7 +128,19 @@ class Places:
     def home(self, name: str) -> str | None:
         """The parameter in which tensor *name* lands, if one can be told: its own, a fused one, or its experts'."""
         mapped = self._mapped(name)
-        return None if mapped is None else next((one for one in self._variants(mapped) if one in self.parameters), None)
+        if mapped is None or mapped in self.parameters:
+            return mapped
+        head, experts, tail = mapped.partition(".experts.")
+        number, _, rest = tail.partition(".")
+        if not experts or not number.isdigit():
+            return self._home(mapped)
+        key = head, rest  # all experts of a layer land alike, and most tensors of a checkpoint are theirs
+        if key not in self._expert_homes:
+            self._expert_homes[key] = self._home(mapped)
+        return self._expert_homes[key]
+
+    def _home(self, mapped: str) -> str | None:
+        return next((one for one in self._variants(mapped) if one in self.parameters), None)
 
     def mapped(self, name: str) -> str:
         """*name* as the model's own mapper has it."""
@@ -150,6 +164,8 @@ class Places:
         return any(known.startswith(head) and known.endswith(leaf) for known in self.parameters)
 
     def _mapped(self, name: str) -> str | None:
+        if self._mapper is None:
+            return name
         if name not in self._mapped_names:  # every tensor is asked for more than once
             map_name = getattr(self._mapper, "_map_name", None)
             self._mapped_names[name] = map_name(name) if callable(map_name) else name
@@ -183,7 +199,28 @@ class Places:
             return PARAMETER
         if module and module in self.modules:
             return MODULE
-        return NEIGHBOUR if parent and parent in self.modules else NOWHERE
+        if (parent and parent in self.modules) or self._is_left_to_draft(name):
+            return NEIGHBOUR
+        return NOWHERE
+
+    def _is_left_to_draft(self, name: str) -> bool:
+        """Is *name* in a layer that the checkpoint numbers on for the draft? The target's loader leaves those aside."""
+        found = DRAFT_LAYER.match(name) if self._draft_layers else None
+        if found is None:
+            return False
+        layers, number = found[0].rstrip(".").rsplit(".", 1)
+        here = f"{layers}.{number}" in self.modules  # then this is the draft
+        return int(number) in self._draft_layers and layers in self.modules and not here
+
+
+def _draft_layers(model: Any) -> range:
+    """The numbers that a checkpoint of *model* gives the layers of its draft (DeepSeek, GLM, Kimi)."""
+    config = getattr(model, "config", None)
+    for holder in (config, getattr(config, "text_config", None)):
+        first, count = (getattr(holder, key, None) for key in ("num_hidden_layers", "num_nextn_predict_layers"))
+        if isinstance(first, int) and isinstance(count, int):
+            return range(first, first + count)
+    return range(0)
 
 
 class _Load:
@@ -219,8 +256,14 @@ class _Load:
         Tensors are touched only where a record of the field ``tensors`` says so.
         """
         items = weights.items() if isinstance(weights, Mapping) else weights
+        unchanged = not (self.renamers or self.drops or self.tensors)
         for item in items:
             self.last = item[0]
+            if unchanged and len(item) == 2:  # the way of most loads, and of every one of 140,000 tensors
+                self.seen.add(item[0])
+                self._look_at(*item)
+                yield item
+                continue
             for name, *rest in self._transformed(item):
                 yield from self._passed(name, rest)
         for name, *rest in self.tensors.flush():

@@ -41,9 +41,11 @@ __all__ = [
     "iter_weights",
     "load",
     "make_config",
+    "on_device",
     "prepare",
     "process_weights",
     "running",
+    "start",
 ]
 
 Config = Any  # vllm.config.VllmConfig, a different class in each release
@@ -180,7 +182,7 @@ def draft_config(model_dir: str | Path, **engine_args: Any) -> Config:
 _started = False
 
 
-def _start(vllm_config: Config) -> None:
+def start(vllm_config: Config) -> None:
     """Once per process: process groups, vllm-ascend's out-of-tree layers and what its model runner keeps in globals."""
     global _started
     if _started:
@@ -209,10 +211,16 @@ def running(vllm_config: Config, device: str = "cpu") -> Iterator[None]:
     """What upstream code expects around it: the current config, the model's dtype, and ``device`` where it says
     ``npu``.
     """
+    with _configured(vllm_config), on_device(device):
+        yield
+
+
+@contextlib.contextmanager
+def _configured(vllm_config: Config) -> Iterator[None]:
     from vllm.config import set_current_vllm_config
 
     dtype = importlib.import_module("torch").bfloat16
-    with set_current_vllm_config(vllm_config), _default_dtype(dtype), _on(device):
+    with set_current_vllm_config(vllm_config), _default_dtype(dtype):
         yield
 
 
@@ -226,7 +234,7 @@ def _default_dtype(dtype: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _on(device: str) -> Iterator[None]:
+def on_device(device: str) -> Iterator[None]:
     """Build on ``device``, hard-coded ``device="npu"`` included."""
     import torch
     from torch.overrides import TorchFunctionMode
@@ -251,6 +259,59 @@ def _on(device: str) -> Iterator[None]:
         yield
 
 
+_FACTORIES = (
+    *("arange", "as_tensor", "asarray", "empty", "empty_strided", "eye", "full", "linspace", "ones"),
+    *("rand", "randint", "randn", "randperm", "scalar_tensor", "tensor", "zeros"),
+)
+
+
+@contextlib.contextmanager
+def _loading_on(device: str) -> Iterator[None]:
+    """As :func:`on_device`, for ``load_weights``: what makes tensors is replaced. To look at every call costs as much
+    as the load itself, which makes some twenty for each tensor.
+    """
+    import torch
+
+    def made_here(factory: Any) -> Any:
+        @functools.wraps(factory)
+        def make(*args: Any, **kwargs: Any) -> Any:
+            given = kwargs.get("device")
+            if given is None:
+                if not torch._C._len_torch_function_stack():  # else the caller has chosen a device in a ``with``
+                    kwargs["device"] = device
+            elif str(given).partition(":")[0] == "npu":
+                kwargs["device"] = device
+            return factory(*args, **kwargs)
+
+        return make
+
+    copy, item = torch.Tensor.copy_, torch.Tensor.item
+
+    def copy_(self: Any, source: Any, non_blocking: bool = False) -> Any:
+        if source.is_meta and not self.is_meta:
+            source.expand(self.shape)  # nothing to copy, but the shapes must fit
+            return self
+        return copy(self, source, non_blocking)
+
+    def number(self: Any) -> Any:
+        return 0 if self.is_meta else item(self)  # how some loaders read a scale of one value
+
+    saved = {name: getattr(torch, name) for name in _FACTORIES}
+    # The doctor has its own in place, which know tensors without data.
+    ours = {name: to for name, to in (("copy_", copy_), ("item", number)) if name not in torch.Tensor.__dict__}
+    for name, factory in saved.items():
+        setattr(torch, name, made_here(factory))
+    for name, method in ours.items():
+        setattr(torch.Tensor, name, method)
+    try:
+        yield
+    finally:
+        for name, factory in saved.items():
+            setattr(torch, name, factory)
+        for name in ours:
+            delattr(torch.Tensor, name)
+
+
 def build(vllm_config: Config, device: str = "cpu") -> Module:
     """The model of ``vllm_config`` with vllm-ascend's layers and quantization methods, weights not loaded."""
     return _initialize(vllm_config, device)
@@ -259,7 +320,7 @@ def build(vllm_config: Config, device: str = "cpu") -> Module:
 def _initialize(vllm_config: Config, device: str, **arguments: Any) -> Module:
     from vllm.model_executor.model_loader.utils import initialize_model
 
-    _start(vllm_config)
+    start(vllm_config)
     with running(vllm_config, device):
         return initialize_model(vllm_config=vllm_config, **arguments)
 
@@ -300,7 +361,7 @@ def load(
     """Give ``weights`` to the model's own ``load_weights``; its result: names loaded, or None where the class returns
     none.
     """
-    with running(vllm_config, device):
+    with _configured(vllm_config), _loading_on(device):
         result: set[str] | None = model.load_weights(iter(weights))
     return result
 

@@ -8,6 +8,7 @@ client needs the standard library only and talks to the server over its pipes, o
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -23,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-__all__ = ["CaseCrash", "CaseError", "CaseTimeout", "Zygote", "ZygoteError", "serve"]
+__all__ = ["CaseCrash", "CaseError", "CaseTimeout", "Zygote", "ZygoteError", "run_forked", "serve"]
 
 START_TIMEOUT = 300.0
 CASE_TIMEOUT = 120.0
@@ -182,9 +183,11 @@ def serve(*, arm: bool) -> None:
     with contextlib.suppress(Exception):  # parts of it need a device; its imports, which patch upstream, come first
         importlib.import_module("vllm_ascend.worker.model_runner_v1")
     importlib.import_module("torch").set_num_threads(1)  # a thread pool does not survive the fork
+    gc.collect()
+    gc.freeze()  # no case frees what was imported, and looking at it again and again takes seconds
     _answer(answers, {"pair": str(lab.installed_pair()), "seconds": round(time.monotonic() - started, 1)})
     for line in requests:
-        _answer(answers, _run_forked(json.loads(line)))
+        _answer(answers, run_forked(json.loads(line)))
 
 
 def _answer(stream: IO[bytes], answer: Mapping[str, Any]) -> None:
@@ -192,7 +195,10 @@ def _answer(stream: IO[bytes], answer: Mapping[str, Any]) -> None:
     stream.flush()
 
 
-def _run_forked(request: Mapping[str, Any]) -> dict[str, Any]:
+def run_forked(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Run the case of *request* (``function``, ``kwargs``, ``timeout``, ``env``) in a fork of this process; the answer
+    has the ``kind`` ``value``, ``error``, ``timeout`` or ``crash``.
+    """
     with tempfile.TemporaryFile() as output:
         reader, writer = os.pipe()
         child = os.fork()

@@ -132,6 +132,13 @@ def test_an_optional_shard_has_the_scheme_of_its_neighbour() -> None:
     assert ask(config, "l.qkv", packed=packed).scheme == "W8A8"
 
 
+def test_the_description_tells_which_names_were_given_a_default() -> None:
+    config = AscendQuantConfig({"fc1.weight": "W8A8"})
+    for name in ("fc1", "fc2"):
+        ask(config, name, types=(Scheme("fc2", "FLOAT"),))
+    assert list(config.quant_description.defaulted) == ["fc2.weight"]
+
+
 def test_a_default_is_taken_only_where_nothing_is_said() -> None:
     config = AscendQuantConfig({"l.1.fc.weight": "W8A8"})
     rules = {"types": (Scheme("l.*.fc", "FLOAT"),)}

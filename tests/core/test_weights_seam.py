@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -117,6 +118,24 @@ def test_a_name_that_a_drafts_loader_puts_below_its_block_counts_as_landing() ->
     load(model, tensors, weights=(Segments("self_attn.fa_k", "self_attn.mla_attn.fa_k"), Segments("fc", "fd")))
     assert [one.value for one in model.held.values()] == [1, 2]
     assert hits("weights") == 1
+
+
+def test_a_name_in_a_layer_that_is_left_to_the_draft_is_renamed_in_the_target_too() -> None:
+    # The target's loader knows a draft's layer by its number and skips it; under another name it raises.
+    class Target(Model):
+        config = SimpleNamespace(num_hidden_layers=2, num_nextn_predict_layers=1)
+
+        def load_weights(self, weights: Any) -> set[str]:
+            return super().load_weights(w for w in weights if not w[0].startswith("model.layers.2."))
+
+    weights.arm_class(Target)
+    tensors = {"core.model.layers.0.fc.weight": 1, "core.model.layers.2.eh_proj.weight": 2}
+    assert load(Target("model.layers.0.fc.weight"), tensors, weights=(Prefix("core", ""),)) == {
+        "model.layers.0.fc.weight"
+    }
+    beyond = {"core.model.layers.3.eh_proj.weight": 2}
+    with pytest.raises(KeyError, match=r"core\.model\.layers\.3"):
+        load(Target("model.layers.0.fc.weight"), beyond, weights=(Prefix("core", ""),))
 
 
 def test_a_leaf_that_no_parameter_has_is_renamed() -> None:

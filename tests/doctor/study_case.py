@@ -13,7 +13,7 @@ class Forks:
         from ascend_hotfix.sim import pool
 
         request = {"function": function, "kwargs": kwargs, "timeout": timeout, "env": dict(env or {})}
-        answer = pool._run_forked(request)
+        answer = pool.run_forked(request)
         if answer["kind"] == "value":
             return answer["value"]
         if answer["kind"] == "error":
@@ -21,9 +21,19 @@ class Forks:
         raise pool.CaseCrash(f"{function}: {answer['kind']}")
 
 
+def differing(forks: Any, right: dict[str, str], arguments: dict[str, Any], env: dict[str, str]) -> list[str]:
+    """The parameters that hold other values than *right* after a load, or why it does not load."""
+    try:
+        got = forks.call("values_case:digests", env=env, **arguments)
+    except Exception as error:
+        return [f"does not load: {error}"[:200]]
+    return [name for name in got if got[name] != right.get(name)]
+
+
 def faults(clean: str, weights: str, versions: dict[str, str], work: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """For each of *work* (``root`` and ``renamed``): what was found, suggested, left, and which parameters differ."""
+    """For each of *work* (``root`` and, of a fault in names, ``renamed``): what was found, suggested, left, and which parameters differ."""
     from ascend_hotfix.doctor.dryrun import Split, finding_data
+    from ascend_hotfix.doctor.findings import Severity
     from ascend_hotfix.doctor.suggest import suggestion
     from ascend_hotfix.sim import lab
 
@@ -40,15 +50,12 @@ def faults(clean: str, weights: str, versions: dict[str, str], work: list[dict[s
             "written": bool(made.text) and not made.choices and not made.worse,
             "proposed": made.text,
         }
+        arguments = {"model_dir": one["root"], "weights_dir": weights, "renamed": one["renamed"] or {}}
         if answer["written"]:
             file = Path(one["root"]) / "suggested_patch.py"
             file.write_text(made.text)
-            env = {"ASCEND_HOTFIX_PATH": str(file)}
-            arguments = {"model_dir": one["root"], "weights_dir": weights, "renamed": one["renamed"]}
-            try:
-                got = forks.call("values_case:digests", env=env, **arguments)
-                answer["wrong"] = [name for name in got if got[name] != right.get(name)]
-            except Exception as error:
-                answer["wrong"] = [f"does not load: {error}"[:200]]
+            answer["wrong"] = differing(forks, right, arguments, {"ASCEND_HOTFIX_PATH": str(file)})
+        elif one["renamed"] is not None and not any(f.severity > Severity.NOTE for f in made.before):
+            answer["harmless"] = not differing(forks, right, arguments, {})
         answers.append(answer)
     return answers

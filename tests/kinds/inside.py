@@ -367,7 +367,7 @@ def pipeline_kv_scales(rank: int) -> dict[str, Any]:
             description |= {f"{stem}scale": "C8", f"{stem}offset": "C8"}
     folder = _made(made.QWEN3_MOE, tensors, quant_model_description=description)
     config = lab.make_config(folder)
-    lab._start(config)
+    lab.start(config)
     with pipeline_rank(rank, 2):
         model = lab.build(config)
         lab.load(model, config, iter(list(tensors.items())))
@@ -612,7 +612,7 @@ def vision_layer(part: str) -> dict[str, Any]:
 
     scope.reset()
     vllm_config = lab.make_config(_made(made.QWEN3, {"unused": made.values("unused", (1, 1))}), quantization=None)
-    lab._start(vllm_config)
+    lab.start(vllm_config)
     vision = {"image_emb_dim": 64, "image_mlp_dim": 128, "image_mlp_activations": "quick_gelu"}
     config = types.SimpleNamespace(**vision, hidden_size=64, intermediate_size=256)
     quantization = get_quantization_config("compressed-tensors").from_config(
@@ -646,7 +646,7 @@ def expert_scales_of_rank(rank: int) -> dict[str, Any]:
     folder = checkpoint("qwen3_moe-w4a8")
     tensors = stored(folder)
     config = lab.make_config(folder)
-    lab._start(config)
+    lab.start(config)
     for group in (parallel_state._TP, getattr(parallel_state, "_EP", None)):
         if group is not None:
             group.rank_in_group, group.world_size = rank, 2
@@ -668,7 +668,7 @@ def pipeline_sinks(rank: int) -> dict[str, Any]:
     scope.reset()
     folder = checkpoint("deepseek_v4-w8a8")
     config = lab.make_config(folder)
-    lab._start(config)
+    lab.start(config)
     with pipeline_rank(rank, 2):
         model = lab.build(config)
         lab.load(model, config, lab.iter_weights(folder))
@@ -696,7 +696,7 @@ def step_draft(prefix: str) -> dict[str, Any]:
     tensors, description = made.quantized(shapes)
     described = {key.replace("model.layers.", f"{prefix}layers.", 1): value for key, value in description.items()}
     config = lab.draft_config(_made(STEP, tensors, quant_model_description=described))
-    lab._start(config)
+    lab.start(config)
     draft = lab._proposer_config(config)
     model = lab._initialize(draft, "meta", model_config=config.speculative_config.draft_model_config)
     block = model.model.layers["2"].mtp_block
