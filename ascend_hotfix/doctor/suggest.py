@@ -7,20 +7,23 @@ patch is loaded and dry-run before it is written. What the names leave open is o
 
 from __future__ import annotations
 
+import os
+import runpy
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ascend_hotfix.catalog import ENV_PATH
+from ascend_hotfix import toggles
+from ascend_hotfix.catalog import ENV_MODELS, ENV_PATH, load_catalog
 from ascend_hotfix.doctor.align import Choice, align, alike
-from ascend_hotfix.doctor.dryrun import Rehearsal, Split, call, finding_of, rehearse, run_split
+from ascend_hotfix.doctor.dryrun import Rehearsal, Split, call, finding_of, rehearse, run_split, toggle_env
 from ascend_hotfix.doctor.findings import Collector, Finding, Severity, pattern
 from ascend_hotfix.doctor.judge import Evidence, examine
 from ascend_hotfix.doctor.rehearsal import Part, fused_rows
 from ascend_hotfix.names import Exact, Rule, Suffix
-from ascend_hotfix.records import Fix, Packed, PatchError, Scheme
+from ascend_hotfix.records import Fix, ModelPatch, Packed, PatchError, Scheme
 
 if TYPE_CHECKING:
     from ascend_hotfix.doctor.report import Report
@@ -36,6 +39,10 @@ FUSED_OF = {
 """One description entry that stands for several shards."""
 FLOAT_DTYPES = ("BF16", "F16", "F32")
 EXPERT_NAMES = (("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2"))
+FIELDS = ("lookup", "packed", "weights", "types")
+"""Fields of a fix that a suggestion fills, in the order of a written patch."""
+ROUNDS = 4
+"""How often a dry run with the rules so far may show more. A draft whose tensors moved and whose lookups moved takes three."""
 NAME_CODES = frozenset(
     {
         "lookup-missing",
@@ -63,17 +70,26 @@ class Proposal:
     types: list[Scheme] = field(default_factory=list)
     choices: list[str] = field(default_factory=list)
 
+    @classmethod
+    def of_patch(cls, patch: ModelPatch) -> Proposal:
+        """The rules that *patch*, a suggested one, has."""
+        result = cls()
+        for fix in patch.fixes:
+            for name in FIELDS:
+                getattr(result, name).extend(getattr(fix, name))
+        return result
+
     def __bool__(self) -> bool:
-        return bool(self.lookup or self.weights or self.packed or self.types)
+        return any(getattr(self, name) for name in FIELDS)
 
     def fields(self) -> dict[str, tuple[Any, ...]]:
         """The non-empty fields of a fix."""
-        held = {name: tuple(getattr(self, name)) for name in ("lookup", "packed", "weights", "types")}
+        held = {name: tuple(getattr(self, name)) for name in FIELDS}
         return {name: records for name, records in held.items() if records}
 
     def merge(self, other: Proposal) -> None:
         """Adds what *other* has and this one lacks."""
-        for name in ("lookup", "weights", "packed", "types", "choices"):
+        for name in (*FIELDS, "choices"):
             mine = getattr(self, name)
             mine += [one for one in getattr(other, name) if one not in mine]
 
@@ -227,6 +243,7 @@ def _same_words(one: str, other: str) -> bool:
 def _wanted(part: Part) -> dict[str, tuple[tuple[int, ...] | None, str]]:
     """Checkpoint names that would fill what is unwritten, with the shape where it can be told and the dtype."""
     rows = fused_rows()
+    fronts = _fronts(part)
     wanted: dict[str, tuple[tuple[int, ...] | None, str]] = {}
     siblings: dict[str, list[tuple[str, str]]] = {}
     for tensor, parameters in part.landed.items():
@@ -238,6 +255,7 @@ def _wanted(part: Part) -> dict[str, tuple[tuple[int, ...] | None, str]]:
             moved = _renumbered(tensor, parameter, name)
             if moved:
                 wanted.setdefault(moved, (None, dtype))
+        name = _in_front(name, fronts)
         module, _, leaf = name.rpartition(".")
         base = module.removesuffix(".routed_experts").replace(".mtp_block.", ".")
         if base.rpartition(".")[2] == "experts" and leaf.startswith(("w13_", "w2_")):
@@ -255,6 +273,32 @@ def _wanted(part: Part) -> dict[str, tuple[tuple[int, ...] | None, str]]:
             for shard in shards or ():
                 wanted.setdefault(f"{parent}.{shard}.{leaf}", (None, dtype))
     return wanted
+
+
+def _fronts(part: Part) -> dict[str, str]:
+    """How the model's own mapper begins names: what parameters begin with, to what their tensors begin with."""
+    fronts: dict[str, str] = {}
+    for tensor, parameters in part.landed.items():
+        if len(parameters) > 1 or tensor == parameters[0]:
+            continue
+        one, other, last = tensor.split("."), parameters[0].split("."), ""
+        while one and other and one[-1] == other[-1]:
+            last = one.pop()
+            other.pop()
+        if not other:  # anchored by one segment more
+            one, other = [*one, last], [last]
+        if not any(segment.isdigit() for segment in (*one, *other)):
+            fronts.setdefault(".".join(other), ".".join(one))
+    return fronts
+
+
+def _in_front(name: str, fronts: Mapping[str, str]) -> str:
+    """The checkpoint's name of parameter *name*, as far as *fronts* tell."""
+    held = [front for front in fronts if name.startswith(f"{front}.")]
+    if not held:
+        return name
+    front = max(held, key=len)
+    return f"{fronts[front]}{name[len(front) :]}".lstrip(".")
 
 
 def _renumbered(tensor: str, parameter: str, name: str) -> str:
@@ -350,15 +394,27 @@ def patch_text(proposal: Proposal, model_types: Iterable[str], versions: Mapping
 # --- the two processes ------------------------------------------------------------------------------------------------
 
 
-def propose(model_dir: str, versions: Mapping[str, str], **split: Any) -> dict[str, Any]:
-    """A case for the zygote: the findings of a dry run, the text of a patch (empty: none) and the choices."""
+def propose(model_dir: str, versions: Mapping[str, str], base: str = "", **split: Any) -> dict[str, Any]:
+    """A case for the zygote: the findings of a dry run, the text of a patch (empty: none) and the choices.
+
+    *base* is the file of what was suggested before and is armed in this run; the new text has its rules too.
+    """
     from ascend_hotfix.doctor.checkpoint import read_checkpoint
     from ascend_hotfix.doctor.dryrun import finding_data
 
     found = rehearse(read_checkpoint(model_dir), Split(**split))
-    proposal = derive(found)
+    before = Proposal.of_patch(runpy.run_path(base)["PATCH"]) if base else Proposal()
+    proposal = Proposal()
+    proposal.merge(before)
+    proposal.merge(derive(found))
     text = patch_text(proposal, found.types, versions, Path(model_dir).name) if proposal else ""
-    return {"findings": [finding_data(f) for f in found.findings], "text": text, "choices": proposal.choices}
+    return {
+        "findings": [finding_data(f) for f in found.findings],
+        "text": text,
+        "choices": proposal.choices,
+        "more": proposal.fields() != before.fields(),
+        "types": list(found.types),
+    }
 
 
 @dataclass
@@ -370,24 +426,69 @@ class Suggestion:
     left: list[Finding] = field(default_factory=list)
     choices: list[str] = field(default_factory=list)
     worse: bool = False
+    types: list[str] = field(default_factory=list)
 
 
 def suggestion(
-    zygote: Zygote, model_dir: str, split: Split, versions: Mapping[str, str], env: Mapping[str, str]
+    zygote: Zygote,
+    model_dir: str,
+    split: Split,
+    versions: Mapping[str, str],
+    env: Mapping[str, str],
+    name: str = "suggested",
 ) -> Suggestion:
-    """Proposes a patch and dry-runs the checkpoint with it."""
-    answer = call(zygote, "ascend_hotfix.doctor.suggest:propose", env, model_dir=model_dir, versions=dict(versions))
+    """Proposes a patch and dry-runs the checkpoint with it, until that shows nothing more to add.
+
+    *env* is what the user's environment says; the trials differ from it in what selects the patch that is tried, which
+    is called *name*.
+    """
+
+    def run(base: str, trial: Mapping[str, str]) -> dict[str, Any]:
+        case = "ascend_hotfix.doctor.suggest:propose"
+        return call(zygote, case, trial, model_dir=model_dir, versions=dict(versions), base=base)
+
+    answer = run("", env)
     before = [finding_of(one) for one in answer["findings"]]
-    result = Suggestion(answer["text"], before, choices=list(answer["choices"]))
-    if not result.text or result.choices:
+    result = Suggestion(answer["text"], before, choices=list(answer["choices"]), types=list(answer["types"]))
+    if not result.text:
         return result
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "suggested.py"
-        file.write_text(result.text, encoding="utf-8")
-        paths = ":".join(filter(None, (str(file), env.get(ENV_PATH, ""))))
-        result.left = run_split(zygote, model_dir, split, {**env, ENV_PATH: paths})
+        file = Path(folder) / f"{name}.py"
+        trial = trial_env(env, file, answer["types"])
+        for _ in range(ROUNDS):
+            file.write_text(result.text, encoding="utf-8")
+            answer = run(str(file), trial)
+            result.left = [finding_of(one) for one in answer["findings"]]
+            result.choices = list(answer["choices"])
+            if not answer["more"]:
+                break
+            result.text = answer["text"]
+        if split != Split() and not result.choices:
+            result.left = run_split(zygote, model_dir, split, trial)
     result.worse = _worse(before, result.left)
     return result
+
+
+def trial_env(env: Mapping[str, str], file: Path, types: Iterable[str]) -> dict[str, str]:
+    """*env* with the patch in *file*, which is for models of *types*, selected beside what the toggle selects."""
+    paths = os.pathsep.join(filter(None, (str(file), env.get(ENV_PATH, os.environ.get(ENV_PATH, "")))))
+    toggle = env.get(ENV_MODELS, os.environ.get(ENV_MODELS, ""))
+    return {**env, ENV_PATH: paths, ENV_MODELS: _with_selected(toggle, file.stem.lower(), set(types))}
+
+
+def _with_selected(toggle: str, name: str, types: Collection[str]) -> str:
+    """*toggle* with patch *name*, for models of *types*, selected as well."""
+    if toggle.strip().lower() in toggles.OFF:
+        return name
+    terms = [term.strip() for term in toggle.split(",") if term.strip()]
+    barred = {term[1:].strip() for term in terms if term.startswith("-")} & set(types)
+    if barred:  # a model type that is taken out would take out the patch too: take the other patches out by name
+        terms = [term for term in terms if term[1:].strip() not in barred or not term.startswith("-")]
+        sources = load_catalog({ENV_PATH: os.environ.get(ENV_PATH, "")}).sources
+        terms += [f"-{one}" for one, source in sources.items() if barred.intersection(source.patch.model_types)]
+    if any(not term.startswith("-") and term.lower() != "all" for term in terms):
+        terms.append(name)
+    return ",".join(terms)
 
 
 def _weight(findings: Iterable[Finding]) -> int:
@@ -414,7 +515,8 @@ def write_suggestion(
     if not any(finding.code in NAME_CODES for finding in findings):
         found.add("suggest-nothing", place=target.name)
         return found.findings()
-    made = suggestion(zygote, str(report.path), split, report.installed, {})
+    env = toggle_env()
+    made = suggestion(zygote, str(report.path), split, report.installed, env, target.stem)
     if made.choices:
         for choice in made.choices:
             found.add("suggest-choice", place=target.name, choice=choice)
@@ -426,5 +528,10 @@ def write_suggestion(
         target.write_text(made.text, encoding="utf-8")
         left = [f for f in made.left if f.severity is Severity.FAULT]
         told = "the dry run is clean with it" if not left else f"{len(left)} findings remain with it"
-        report.suggested = f"{target}: {told}; ASCEND_HOTFIX_PATH={target} vllm serve ... uses it"
+        chosen = trial_env(env, target, made.types)
+        wanted = [
+            f"{ENV_PATH}={chosen[ENV_PATH]}",
+            *([f"{ENV_MODELS}={chosen[ENV_MODELS]}"] if chosen[ENV_MODELS] else []),
+        ]
+        report.suggested = f"{target}: {told}; {' '.join(wanted)} vllm serve ... uses it"
     return found.findings()

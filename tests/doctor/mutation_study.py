@@ -13,7 +13,6 @@ import json
 import sys
 import tempfile
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +71,7 @@ class Study:
             fault = make(spec, kind, seed)
             if fault is not None:
                 made.append((kind, seed, fault, spec.write(self.folder / f"{name}-{kind}-{seed}")))
-        work = [{"root": str(root), "renamed": fault.tensors or {}} for _, _, fault, root in made]
+        work = [{"root": str(root), "renamed": fault.tensors} for _, _, fault, root in made]
         answers = self.zygote.call(
             "study_case:faults",
             timeout=3000,
@@ -99,6 +98,7 @@ class Study:
                     "clean": answer["written"] and not serious(left),
                     "left": sorted({f.code for f in left}),
                     "wrong": answer.get("wrong", []),
+                    "harmless": answer.get("harmless", False),
                     "text": answer["proposed"],
                     "open": answer["choices"][:3],
                 }
@@ -107,41 +107,63 @@ class Study:
         return rows
 
 
-def table(rows: list[dict[str, Any]], pair: str, seed: int, seconds: float) -> str:
+INTRODUCTION = """\
+# Mutation study of the doctor
+
+Does the doctor find random faults in genuine ModelSlim checkpoints, does a suggested patch mend the names, and does none
+load wrong weights? `tests/doctor/mutations.py` makes the faults from a seed, `tests/doctor/mutation_study.py` runs them on
+real vLLM and vllm-ascend with a simulated NPU and writes this page from what it measured:
+
+    {command}
+
+This run: pair {pair}, seed {seed}, {count} faults in {checkpoints} checkpoints, {seconds:.0f} s.
+
+- found: the static stage or the dry run gives a fault or warning that the untouched checkpoint does not give.
+- no fault: a renaming that this release, with the shipped patches, loads as it is; every parameter then holds the same values
+  as with the untouched checkpoint. It counts as neither found nor missed where nothing is reported.
+- patch: one was suggested. Open: what the names leave open was offered as choices instead.
+- clean: a dry run with the suggested patch has nothing left.
+- wrong weights: with the suggested patch a parameter of the target or of the draft holds other values than with the
+  untouched checkpoint, after a load on the CPU.
+
+The kinds that end in `_described` rename in the description alone, those in `_both` the tensors with it. The last six kinds
+are in what is stored; a rule about names may not pretend to mend them. For a dropped description entry the patch gives
+the scheme that the tensors show.
+
+| fault | faults | found | no fault | patch | open | clean | wrong weights |
+|---|---|---|---|---|---|---|---|
+"""
+
+
+def table(rows: list[dict[str, Any]], pair: str, seed: int, seconds: float, command: str) -> str:
     """The page of the measured run."""
-    lines = [
-        "# Mutation study of the doctor",
-        "",
-        f"Measured by `tests/doctor/mutation_study.py` on pair {pair}, seed {seed}: {len(rows)} random faults in genuine",
-        f"checkpoints, {seconds:.0f} s. Found: static stage or dry run. A patch is suggested where the names decide it;",
-        "clean: the dry run has nothing left with it; wrong weights: parameters whose values differ from the untouched",
-        "checkpoint's after a load on the CPU with the patch. Dry run clean: only the static stage sees it.",
-        "",
-        "| fault | faults | found | dry run clean | patch suggested | choices offered | clean with the patch | wrong weights |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    total: Counter[str] = Counter()
-    for kind in (*KINDS, "all names", "all"):
-        held = [
-            r for r in rows if kind == "all" or r["kind"] == kind or (kind == "all names" and r["kind"] in NAME_KINDS)
-        ]
-        if not held:
-            continue
-        total.clear()
-        for row in held:
-            total.update(
-                found=row["found"],
-                harmless=not row["by_dry_run"],
-                suggested=row["suggested"],
-                choices=bool(row["choices"]),
-                clean=row["clean"],
-                wrong=bool(row.get("wrong")),
-            )
-        lines.append(
-            f"| {kind} | {len(held)} | {total['found']} | {total['harmless']} | {total['suggested']} | {total['choices']} "
-            f"| {total['clean']} | {total['wrong']} |"
-        )
-    return "\n".join([*lines, ""])
+    checkpoints = len({row["checkpoint"] for row in rows})
+    text = INTRODUCTION.format(
+        command=command, pair=pair, seed=seed, count=len(rows), checkpoints=checkpoints, seconds=seconds
+    )
+    groups = {kind: [row for row in rows if row["kind"] == kind] for kind in KINDS}
+    groups["**all faults in names**"] = [row for row in rows if row["kind"] in NAME_KINDS]
+    groups["**all**"] = rows
+    for name, held in groups.items():
+        if held:
+            columns = ("found", "harmless", "suggested", "choices", "clean", "wrong")
+            counts = [sum(bool(row[column]) for row in held) for column in columns]
+            text += f"| {name} | {len(held)} | {' | '.join(map(str, counts))} |\n"
+    names = [row for row in rows if row["kind"] in NAME_KINDS and not row["harmless"]]
+    missed = [row for row in rows if not row["found"] and not row["harmless"]]
+    text += (
+        f"\nOf {len(rows)} faults {len(missed)} were missed. Of {len(names)} faults in names that do harm, the suggested "
+        f"patch makes\n{sum(bool(row['clean']) for row in names)} clean "
+        f"({100 * sum(bool(row['clean']) for row in names) / max(1, len(names)):.1f} %). "
+        f"{sum(bool(row['wrong']) for row in rows)} suggestions load wrong weights.\n"
+    )
+    open_ones = [row for row in names if not row["clean"]]
+    if open_ones:
+        text += "\nFaults in names that stay:\n\n"
+        for row in open_ones:
+            why = "open" if row["choices"] else "no patch" if not row["suggested"] else ", ".join(row["left"])
+            text += f"- {row['checkpoint']} {row['kind']} {row['seed']} ({row['what']}): {why}\n"
+    return text
 
 
 def main() -> None:
@@ -165,7 +187,8 @@ def main() -> None:
                 if arguments.rows:
                     with arguments.rows.open("a") as out:
                         out.write(json.dumps(row) + "\n")
-        text = table(study.rows, arguments.pair, arguments.seed, time.monotonic() - started)
+        command = f"python tests/doctor/mutation_study.py --pair {arguments.pair} --faults {arguments.faults} --seed {arguments.seed}"
+        text = table(study.rows, arguments.pair, arguments.seed, time.monotonic() - started, command)
     print(text)
     arguments.table.parent.mkdir(exist_ok=True)
     arguments.table.write_text(text)
