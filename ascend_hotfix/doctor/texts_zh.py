@@ -1,6 +1,6 @@
 """The sentences of :mod:`ascend_hotfix.doctor.texts` in Chinese: message, consequence, remedy of each code.
 
-A code without an entry here is shown in English. Placeholders are those of the English sentences.
+Each code has its entry. Placeholders are those of the English sentences.
 """
 
 from __future__ import annotations
@@ -453,5 +453,20 @@ TEXTS_ZH: dict[str, tuple[str, str, str]] = {
         "{count} 个 {source} 张量（如 {example}）被加载进 {target} 参数",
         "不报错：数值被悄悄转换",
         "使用量化工具原样写出的权重",
+    ),
+    "suggest-nothing": (
+        "没有可建议的补丁：改名规则解决不了发现的问题",
+        "没有写入 {place}",
+        "按各条结果的处理方法操作",
+    ),
+    "suggest-choice": (
+        "没有写入补丁，仅凭名称无法确定：{choice}",
+        "没有写入 {place}",
+        "自行确定后，把规则写进补丁文件，用 ASCEND_HOTFIX_PATH 指定",
+    ),
+    "suggest-worse": (
+        "没有写入补丁：用找到的规则再试加载后，仍有 {left}",
+        "没有写入 {place}",
+        "按各条结果的处理方法操作",
     ),
 }

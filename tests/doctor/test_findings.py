@@ -51,6 +51,10 @@ def test_pattern_replaces_numeric_segments_only() -> None:
     assert pattern("model.layers.3.mlp.experts.12.w1.weight") == "model.layers.*.mlp.experts.*.w1.weight"
 
 
+def test_every_code_is_translated() -> None:
+    assert sorted(TEXTS_ZH) == sorted(TEXTS)
+
+
 @pytest.mark.parametrize("code", sorted(TEXTS_ZH))
 def test_translation_says_as_much_as_the_english(code: str) -> None:
     english, chinese = text_of(code), text_of(code, "zh")
