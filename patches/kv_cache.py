@@ -2,6 +2,13 @@
 
 from ascend_hotfix.records import Drop, Fix, ModelPatch, Segments
 
+SCALES_OF_ATTENTION = (
+    Segments("k_proj.kv_cache_scale", "attn.k_cache_scale"),
+    Segments("k_proj.kv_cache_offset", "attn.k_cache_offset"),
+    Segments("v_proj.kv_cache_scale", "attn.v_cache_scale"),
+    Segments("v_proj.kv_cache_offset", "attn.v_cache_offset"),
+)
+
 PATCHES = (
     ModelPatch(
         name="kv_cache",
@@ -29,12 +36,7 @@ PATCHES = (
                 refs=("vllm-ascend#2144", "vllm-ascend PR #12463", "vllm-ascend PR #11053", "vllm-ascend PR #11615"),
                 versions={"vllm-ascend": ">=0.18,<0.25.1rc1"},
                 retire="0.25.1rc1 gives vLLM a mapper for every class",
-                weights=(
-                    Segments("k_proj.kv_cache_scale", "attn.k_cache_scale"),
-                    Segments("k_proj.kv_cache_offset", "attn.k_cache_offset"),
-                    Segments("v_proj.kv_cache_scale", "attn.v_cache_scale"),
-                    Segments("v_proj.kv_cache_offset", "attn.v_cache_offset"),
-                ),
+                weights=SCALES_OF_ATTENTION,
             ),
         ),
     ),
@@ -48,12 +50,7 @@ PATCHES = (
                 refs=("vllm-ascend PR #12463", "vllm-ascend PR #11053", "vllm-ascend PR #11615"),
                 versions={"vllm-ascend": ">=0.18,<0.19.1rc1"},
                 retire="0.19.1rc1 has GLM-4 MoE, 0.22.1rc1 MiniMax-M2",
-                weights=(
-                    Segments("k_proj.kv_cache_scale", "attn.k_cache_scale"),
-                    Segments("k_proj.kv_cache_offset", "attn.k_cache_offset"),
-                    Segments("v_proj.kv_cache_scale", "attn.v_cache_scale"),
-                    Segments("v_proj.kv_cache_offset", "attn.v_cache_offset"),
-                ),
+                weights=SCALES_OF_ATTENTION,
             ),
         ),
     ),

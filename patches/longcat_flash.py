@@ -2,6 +2,12 @@
 
 from ascend_hotfix.records import Fix, ModelPatch, Packed, Prefix, per_expert
 
+MTP_LAYER = (
+    Prefix("model.layers.*.mtp_block.mlp", "model.mtp.layers.0.transformer_layer.mlp"),
+    Prefix("model.layers.*.mtp_block", "model.mtp.layers.0"),
+    Prefix("model.layers.*", "model.mtp.layers.0"),
+)
+
 PATCH = ModelPatch(
     model_types=("longcat_flash", "longcat_flash_mtp", "longcat_flash_ngram"),
     fixes=(
@@ -25,17 +31,11 @@ PATCH = ModelPatch(
             versions={"vllm-ascend": ">=0.13"},
             retire="never fixed upstream",
             lookup=(
-                Prefix("model.layers.*.mtp_block.mlp", "model.mtp.layers.0.transformer_layer.mlp"),
                 Prefix("model.layers.*.mlp", "model.mtp.layers.0.transformer_layer.mlp"),
-                Prefix("model.layers.*.mtp_block", "model.mtp.layers.0"),
-                Prefix("model.layers.*", "model.mtp.layers.0"),
+                *MTP_LAYER,
                 Prefix("eh_proj", "model.mtp.layers.0.eh_proj"),
             ),
-            params=(
-                Prefix("model.layers.*.mtp_block.mlp", "model.mtp.layers.0.transformer_layer.mlp"),
-                Prefix("model.layers.*.mtp_block", "model.mtp.layers.0"),
-                Prefix("model.layers.*", "model.mtp.layers.0"),
-            ),
+            params=MTP_LAYER,
         ),
     ),
 )
