@@ -7,9 +7,15 @@ PATCH = ModelPatch(
     fixes=(
         Fix(
             id="wrapper-names",
-            why="vLLM calls the projector's layers linear_1 and linear_2, and the releases before 0.18 cut "
-            "language_model from what is asked unless the model_type is kimi_k2",
-            refs=("vllm-ascend#7200", "vllm-ascend PR #6755", "vllm-ascend PR #7237", "vllm-ascend PR #7347"),
+            why="vLLM calls the projector's layers linear_1 and linear_2; until PR #6755 language_model is cut from what is asked, "
+            "and from PR #7050 to PR #7347 the inverse of the model's mapper is asked",
+            refs=(
+                "vllm-ascend#7200",
+                "vllm-ascend PR #6755",
+                "vllm-ascend PR #7050",
+                "vllm-ascend PR #7237",
+                "vllm-ascend PR #7347",
+            ),
             versions={"vllm-ascend": ">=0.14,<0.18"},
             retire="0.18.0rc1 maps the description with the model's own mapper",
             lookup=(

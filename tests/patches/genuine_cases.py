@@ -6,6 +6,12 @@ from case import Case, Fails, Wrong
 
 __all__ = ["CASES"]
 
+KIMI_K25 = {
+    "base": "kimi_k2-w8a8",
+    "rename": [(r"^(model|lm_head)\.", r"language_model.\1.")],
+    "wrapper": "kimi_k25",
+}
+
 CASES = (
     # the wrapper's names
     Case(
@@ -88,6 +94,36 @@ CASES = (
         "internvl3_5-w8a8",
         Fails("KeyError", "model."),
         ("internvl.language-model",),
+    ),
+    Case(
+        "Kimi-K2.5 is described under language_model and mm_projector.proj",
+        "vllm-project/vllm-ascend#7200 (PR #6755, #7237)",
+        "0.18",
+        KIMI_K25,
+        Fails("KeyError", "mm_projector.linear_1.weight"),
+        ("kimi_k25.wrapper-names",),
+        release={"vllm-ascend": "0.14.0rc1"},
+        undo=("without_kimi_k25_names",),
+    ),
+    Case(
+        "Kimi-K2.5 is asked by the inverse of the model's mapper",
+        "vllm-project/vllm-ascend PR #7347",
+        "0.18",
+        KIMI_K25,
+        Fails("KeyError", "language_model.layers.0.self_attn."),
+        ("kimi_k25.wrapper-names",),
+        release={"vllm-ascend": "0.17.0rc1"},
+        undo=("with_inverted_mapper",),
+    ),
+    Case(
+        "Qwen2.5-Omni is asked by the inverse of the model's mapper",
+        "vllm-project/vllm-ascend PR #7050 reverted by #7237",
+        "0.18",
+        "qwen2_5_omni-w8a8",
+        Fails("KeyError", "visual.blocks.0.attn."),
+        ("qwen2_5_omni.thinker",),
+        release={"vllm-ascend": "0.17.0rc1"},
+        undo=("with_inverted_mapper",),
     ),
     # rows
     Case(

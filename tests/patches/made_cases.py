@@ -21,6 +21,7 @@ def made(shapes: str, *quantized: tuple[str, str], **more: Any) -> dict[str, Any
     return {"made": "shaped", "args": {"name": shapes, "quantized": [list(one) for one in quantized]}, **more}
 
 
+ROPE = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0}
 OMNI = (r"thinker\.model\.layers\.\d+\.(self_attn|mlp\.experts).*proj\.weight$", "W8A8_DYNAMIC")
 
 CASES = (
@@ -94,5 +95,41 @@ CASES = (
         made("gemma4", (r"layers\.\d+\.(self_attn|mlp|experts).*proj\.weight$", "W8A8_DYNAMIC")),
         Fails("KeyError", "moe.experts"),
         ("gemma4.rows",),
+    ),
+    Case(
+        "Mistral-4 has no row",
+        "vllm-project/vllm-ascend PR (4506825cf2)",
+        "0.23",
+        made("mistral4", KV_B, LINEAR, config={"architectures": ["DeepseekV3ForCausalLM"], "rope_parameters": ROPE}),
+        Fails("KeyError", "model.layers.1.mlp.experts.weight"),
+        ("mistral4.row",),
+    ),
+    Case(
+        "TeleChat4 has no row",
+        "vllm-project/vllm-ascend PR (b16389cb5b)",
+        "0.23",
+        {"base": "kimi_k2-w8a8", "config": {"model_type": "telechat4"}},
+        Fails("KeyError", "model.layers.1.mlp.experts.weight"),
+        ("telechat4.row",),
+        undo=("with_remote_config_classes",),
+    ),
+    Case(
+        "MiniMax-M3 has no row",
+        "vllm-project/vllm-ascend PR d0127410ca/c505b440e2",
+        "0.23",
+        {"base": "minimax_m2-w8a8", "config": {"model_type": "minimax_m3"}},
+        Fails("KeyError", "model.layers.0.mlp.experts.weight"),
+        ("minimax_m3.row",),
+        undo=("with_remote_config_classes",),
+    ),
+    Case(
+        "Ling-hybrid's draft is looked up under its own model type",
+        "vllm-project/vllm-ascend PR (60f5ea0c7e) bailing MTP",
+        "0.30",
+        made("bailing_hybrid_mtp", KV_B, BAILING),
+        Fails("KeyError", "model.layers.2.self_attn.q_a_proj.weight"),
+        ("bailing.mtp-hybrid-names",),
+        draft=True,
+        undo=("with_draft_model_config",),
     ),
 )

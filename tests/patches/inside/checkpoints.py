@@ -8,6 +8,8 @@ A checkpoint is a dict: ``base`` names a folder of tests/data/checkpoints, or ``
 * ``rename``: pairs of a regular expression and its replacement, for tensors and description alike;
 * ``rename_described``: the same for the description alone; ``describe``: further entries;
 * ``only_text``: the text model alone, with this architecture;
+* ``wrapper``: the text model is put below a wrapper: its config becomes ``text_config`` of the config in
+  tests/patches/shapes of that name, whose tensors are added in float;
 * ``config``: values of config.json to set, None takes one out; ``text_config`` below it.
 
 All patterns are regular expressions that are searched for.
@@ -57,6 +59,11 @@ def make(recipe: dict[str, Any] | str, scratch: Path) -> Path:
     described.update(recipe.get("describe", {}))
     if "only_text" in recipe:
         config = {**config["text_config"], "architectures": [recipe["only_text"]]}
+    if "wrapper" in recipe:
+        from inside import specs
+
+        outer, added, schemes = specs.shaped(recipe["wrapper"], [])
+        config, tensors, described = {**outer, "text_config": config}, {**added, **tensors}, {**schemes, **described}
     _set(config, recipe.get("config", {}))
     if "text_config" in recipe:
         _set(config["text_config"], recipe["text_config"])

@@ -84,8 +84,9 @@ def without_glm_4_7_flash_row() -> None:
 def with_remote_config_classes() -> None:
     """The config classes of these models are remote code, which is not run here."""
     transformers = importlib.import_module("transformers")
-    for name in ("bailing_moe", "bailing_hybrid"):
-        config = type(f"{name}_standin", (transformers.PretrainedConfig,), {"model_type": name})
+    bases = dict.fromkeys(("bailing_moe", "bailing_hybrid", "minimax_m3"), transformers.PretrainedConfig)
+    for name, base in {**bases, "telechat4": transformers.DeepseekV3Config}.items():
+        config = type(f"{name}_standin", (base,), {"model_type": name})
         transformers.AutoConfig.register(name, config)
 
 
@@ -104,3 +105,40 @@ def without_deepseek_v32_row() -> None:
     table = _config_module().packed_modules_model_mapping
     for name in ("deepseek_v32", "deepseek_v3"):
         table.pop(name, None)
+
+
+def without_kimi_k25_names() -> None:
+    """0.14.0rc1 maps no description, has no row for the projector, and cuts language_model from what is asked."""
+    config = _config_module().AscendModelSlimConfig
+    config.apply_vllm_mapper = lambda self, mapper: None
+    config.quant_prefix_mapper = lambda self, kind, prefix: prefix.removeprefix("language_model.")
+
+
+def with_inverted_mapper() -> None:
+    """The builds between PR #7050 and PR #7347 leave the description and ask by the inverse of the model's mapper."""
+    config = _config_module().AscendModelSlimConfig
+
+    def keep(self: Any, mapper: Any) -> None:
+        self.inverse = {new: old for old, new in mapper.orig_to_new_prefix.items() if new}
+
+    def asked(self: Any, kind: str, prefix: str) -> str:
+        for new, old in getattr(self, "inverse", {}).items():
+            if prefix.startswith(new):
+                prefix = old + prefix[len(new) :]
+        return prefix
+
+    config.apply_vllm_mapper = keep
+    config.quant_prefix_mapper = asked
+
+
+def with_draft_model_config() -> None:
+    """The speculator of a 310P in 0.30.0rc2 builds the draft under the draft's model config, the general one does not."""
+    proposer = importlib.import_module("vllm_ascend.spec_decode.eagle_proposer").AscendEagleProposer
+    original = proposer._create_draft_vllm_config
+
+    def created(self: Any) -> Any:
+        config = original(self)
+        config.model_config = self.speculative_config.draft_model_config
+        return config
+
+    proposer._create_draft_vllm_config = created

@@ -23,7 +23,7 @@ def shaped(name: str, quantized: Any) -> Made:
     read = json.loads((SHAPES / f"{name}.json").read_text(encoding="utf-8"))
     generator = torch.Generator().manual_seed(0)
     tensors: dict[str, Any] = {}
-    described: dict[str, Any] = {"model_quant_type": quantized[0][1], "version": "1.0.0"}
+    described: dict[str, Any] = {"model_quant_type": quantized[0][1], "version": "1.0.0"} if quantized else {}
     for tensor, shape in read["tensors"].items():
         scheme = next((one for pattern, one in quantized if re.search(pattern, tensor)), "FLOAT")
         made = _quantized if scheme != "FLOAT" else _plain
