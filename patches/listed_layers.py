@@ -75,4 +75,32 @@ PATCHES = (
             ),
         ),
     ),
+    ModelPatch(
+        name="lfm2_listed",
+        model_types=("lfm2", "lfm2_moe"),
+        fixes=(
+            Fix(
+                id="short-conv",
+                why="the list is mapped to layers.N.short_conv, the layer is built as layers.N.conv",
+                refs=("vllm PR #51495",),
+                versions={"vllm": ">=0.11"},
+                retire="0.30 builds it as layers.N.short_conv",
+                lookup=(Segments("layers.*.conv", "layers.*.short_conv"),),
+            ),
+        ),
+    ),
+    ModelPatch(
+        name="auto_round_mtp",
+        model_types=("qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_5_mtp"),
+        fixes=(
+            Fix(
+                id="draft-blocks",
+                why="the target's mapper drops mtp.layers from AutoRound's list of quantized blocks, and the draft is built in float",
+                refs=("vllm#49552",),
+                versions={"vllm": ">=0.27"},
+                retire="open at 2026-07-23; a draft that the checkpoint has in float stays float (float_mtp)",
+                lookup=(Prefix("mtp.layers", "language_model.model.layers"),),
+            ),
+        ),
+    ),
 )

@@ -35,6 +35,10 @@ def methods(model: Any) -> dict[str, str]:
 
 def lfm2(lab: plain.Lab, ignore: list[str]) -> Any:
     """The short convolution, built as ``.conv`` and called ``.short_conv`` by the mapper (vllm PR #51495)."""
+    from vllm.model_executor.models import lfm2 as module
+
+    original = module.ShortConv
+    module.ShortConv = lambda **given: original(**{**given, "prefix": given["prefix"].replace(".short_conv", ".conv")})
     config = {
         **BASE,
         "architectures": ["Lfm2ForCausalLM"],
@@ -52,7 +56,7 @@ def lfm2(lab: plain.Lab, ignore: list[str]) -> Any:
         "layer_types": ["conv", "full_attention"],
         "tie_word_embeddings": True,
     }
-    shards = {**plain.SHARDS, "w1": ("w1", "w3")}
+    shards = {**plain.SHARDS, "w13": ("w1", "w3")}
 
     def names(built: Any) -> dict[str, Any]:
         return {name.replace(".short_conv.", ".conv."): s for name, s in plain.shard_names(built, shards).items()}
@@ -147,9 +151,27 @@ def float_router(lab: plain.Lab, ignore: list[str]) -> Any:
     return result(lab.roundtrip(QWEN3_MOE, names, ignoring(*ignore)))
 
 
-def float_vision(lab: plain.Lab, ignore: list[str]) -> Any:
-    """A vision tower in float below a config that speaks of the language model only (vllm#27138)."""
-    return result(lab.roundtrip(GLM4V, _glm4v_names, ignoring(*ignore)))
+def scale_on_float_layer(lab: plain.Lab, stored: str) -> Any:
+    """Layers that the config does not quantize, and that the checkpoint has as int8 with a scale (vllm#53107)."""
+    import torch
+
+    tensors: dict[str, Any] = plain.decoder()
+    for part in ("gate_proj", "up_proj"):
+        name = f"model.layers.1.mlp.{part}"
+        rows, columns = tensors[f"{name}.weight"]
+        weight = plain.tensor(rows, columns, seed=name, dtype=torch.int8)
+        scale = plain.tensor(rows, 1, seed=f"{name}.scale", dtype=torch.float32, positive=True)
+        if stored == "int8":
+            tensors |= {f"{name}.weight": weight, f"{name}.weight_scale": scale}
+        else:
+            tensors[f"{name}.weight"] = (weight.float() * scale).to(torch.bfloat16)
+    lab.write({**LLAMA, "quantization_config": ignoring("re:.*")}, tensors)
+    return result(lab.load())
+
+
+def float_vision(lab: plain.Lab, but: list[str] | None) -> Any:
+    """A vision tower in float that a GPTQ config does not speak of (vllm#27138); all layers of the checkpoint are float."""
+    return result(lab.roundtrip(GLM4V, _glm4v_names, None if but is None else _gptq(but)))
 
 
 GLM4V = {
@@ -222,6 +244,10 @@ def _mtp(lab: plain.Lab, but: list[str] | None) -> Any:
 
 def _auto_round(lab: plain.Lab, blocks: str) -> Any:
     """AutoRound's list of quantized blocks, mapped for the target and asked for the draft (vllm#49552)."""
+    from vllm.model_executor.models.utils import WeightsMapper
+
+    # As reported: the target's mapper acts on the list as a whole, with the row that takes mtp.* out.
+    WeightsMapper.get_rename_mapper = lambda self: self
     quantization = {
         "quant_method": "auto-round",
         "bits": 4,
@@ -231,8 +257,9 @@ def _auto_round(lab: plain.Lab, blocks: str) -> Any:
         "data_type": "int",
         **({"block_name_to_quantize": blocks} if blocks else {}),
     }
-    config = {**QWEN3_5, "text_config": {**QWEN3_5["text_config"], "mtp_num_hidden_layers": 1}}
-    lab.write({**config, "quantization_config": quantization}, {"unused": (1,)})
+    # the processor's int4 layers are multiples of 32 wide
+    text = {**QWEN3_5["text_config"], "mtp_num_hidden_layers": 1, "linear_num_value_heads": 16}
+    lab.write({**QWEN3_5, "text_config": text, "quantization_config": quantization}, {"unused": (1,)})
     model, _ = _build_draft(lab, {"method": "mtp", "num_speculative_tokens": 1})
     return {name: method for name, method in methods(model).items() if ".layers." in name and "attn.attn" not in name}
 

@@ -133,16 +133,31 @@ def _names(built: Any) -> dict[str, Any]:
     return plain.shard_names(built, experts=per_expert)
 
 
+def _without_scale_names() -> None:
+    """AutoWeightsLoader as vllm#54623 has it in 0.27.1: it maps no names of cache scales."""
+    from vllm.model_executor.layers.quantization.base_config import QuantizationConfig
+    from vllm.model_executor.models.utils import WeightsMapper
+
+    QuantizationConfig.get_cache_scale_mapper = staticmethod(WeightsMapper)
+
+
 def kv_scales(lab: plain.Lab, family: str, layout: str) -> Any:
     """FP8 key-value scales under the names of an exporter: vllm#25047, vllm#31872, vllm#54623."""
     import torch
 
     config = {"qwen3_moe": QWEN3_MOE, "qwen3_next": QWEN3_NEXT, "qwen3_5": QWEN3_5}[family]
+    if (
+        family == "qwen3_5"
+    ):  # its releases ask the processor for AVX-512 before they build an FP8 cache; nothing runs here
+        from vllm.v1.attention.backends import cpu_attn
+
+        cpu_attn._get_attn_isa = lambda *args, **kwargs: "vec"
+        _without_scale_names()
     quantization = {**NOTHING_QUANTIZED, "kv_cache_scheme": FP8_CACHE}
 
     def names(built: Any) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        for name, shape in _names(built).items():
+        for name, shape in (qwen3_5_names if family == "qwen3_5" else _names)(built).items():
             scale = re.fullmatch(r"(.*\.self_attn)\.attn\.([kv])_scale", name)
             if scale is None:
                 if not name.endswith(("q_scale", "prob_scale")):
