@@ -44,7 +44,13 @@ PATCHES = (
                         "mtp.layers.*.mlp.shared_expert.down_proj",
                         when=("mtp.layers.*.mlp.shared_expert.down_proj.weight",),
                     ),
-                    Scheme("mtp.*.ffn.experts", when=("mtp.*.ffn.experts.0.w1.weight",)),
+                    # DeepSeek-V4's draft asks by the number of its layer
+                    Scheme("model.layers.*.ffn.experts", mtp_only=True, when=("mtp.0.ffn.experts.0.w1.weight",)),
+                    Scheme(
+                        "model.layers.*.ffn.experts.routed_experts",
+                        mtp_only=True,
+                        when=("mtp.0.ffn.experts.0.w1.weight",),
+                    ),
                 ),
             ),
         ),
@@ -64,6 +70,42 @@ PATCHES = (
                     Scheme(
                         "model.layers.*.mlp.experts.routed_experts",
                         when=("model.layers.*.mlp.experts.0.down_proj.weight",),
+                    ),
+                ),
+            ),
+            Fix(
+                id="router-in-float",
+                why="the router is built below the experts and quantized like them; the checkpoint has it in float beside them",
+                refs=("vllm-omni#5573",),
+                versions={"vllm": ">=0.11"},
+                retire="vllm-omni builds the router unquantized",
+                types=(
+                    Scheme(
+                        "thinker.model.layers.*.mlp.experts.gate",
+                        when=("thinker.model.layers.*.mlp.gate.weight",),
+                    ),
+                    Scheme(
+                        "language_model.model.layers.*.mlp.gate",
+                        when=("thinker.model.layers.*.mlp.gate.weight",),
+                    ),
+                ),
+            ),
+        ),
+    ),
+    ModelPatch(
+        name="float_vision",
+        model_types=("glm4v", "glm4v_moe"),
+        fixes=(
+            Fix(
+                id="qkv-in-float",
+                why="the vision attention's first layer is taken for quantized where no list names it; the checkpoint has it in float",
+                refs=("vllm#27138",),
+                versions={"vllm": ">=0.11"},
+                retire="the quantizer lists the layer",
+                types=(
+                    Scheme(
+                        "visual.blocks.*.attn.qkv_proj",
+                        when=("model.visual.blocks.*.attn.qkv.weight", "visual.blocks.*.attn.qkv.weight"),
                     ),
                 ),
             ),

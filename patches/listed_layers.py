@@ -103,4 +103,21 @@ PATCHES = (
             ),
         ),
     ),
+    ModelPatch(
+        name="minimax_m3_listed",
+        model_types=("minimax_m3", "minimax_m3_vl"),
+        fixes=(
+            Fix(
+                id="rows",
+                why="the list names q_proj, k_proj, v_proj, gate_proj and up_proj; the class had no row for the fused layers",
+                refs=("vllm PR #45794",),
+                versions={"vllm": ">=0.23"},
+                retire="0.24 has both rows in its classes",
+                packed=(
+                    Packed("qkv_proj", ("q_proj", "k_proj", "v_proj")),
+                    Packed("gate_up_proj", ("gate_proj", "up_proj")),
+                ),
+            ),
+        ),
+    ),
 )

@@ -557,11 +557,12 @@ def skipped(
     model_type: str,
     mapper: str = "",
     fused: dict[str, list[str]] | None = None,
+    stored: list[str] | None = None,
 ) -> dict[str, Any]:
     """Which of the *asked* prefixes (prefix -> ``linear`` or ``experts``) a config takes for layers that are not quantized.
 
     The config is upstream's own for *method*, with *listed* in its list; *mapper* is a ``module:Class`` of a model whose
-    mapper vLLM applies to the config.
+    mapper vLLM applies to the config. *stored* are tensors that the checkpoint has in float.
     """
     import importlib
 
@@ -569,7 +570,7 @@ def skipped(
     from vllm.model_executor.layers.quantization import get_quantization_config
 
     scope.reset()
-    folder = _made(made.QWEN3_MOE, {"unused": made.values("unused", (1, 1))})
+    folder = _made(made.QWEN3_MOE, {name: made.values(name, (1, 1)) for name in stored or ["unused"]})
     vllm_config = lab.make_config(folder, quantization=None)
     model = lab.build(vllm_config, "meta")
     experts = next(module for _, module in model.named_modules() if hasattr(module, "w13_weight"))
@@ -598,6 +599,45 @@ def skipped(
                 chosen = f"{type(error).__name__}: {error}"[:120]
             found[prefix] = chosen
     return {"chosen": found, "hits": hits()}
+
+
+def split_experts() -> dict[str, Any]:
+    """Which method compressed-tensors gives to experts where it targets Linear, as vllm-ascend between 0.24 and PR #12665.
+
+    Those builds give the scheme of Linear to a class FusedMoE, which vLLM has no longer, and take None for a target.
+    """
+    import importlib
+
+    from vllm.model_executor.layers.quantization import get_quantization_config
+
+    module = importlib.import_module("vllm_ascend.quantization.configs.compressed_tensors_config")
+    found_target = module.find_matched_target
+
+    def find(**asked: Any) -> str:
+        target = found_target(**asked)
+        if target is None:
+            raise KeyError(target)
+        return target
+
+    module.find_matched_target = find
+    module.AscendCompressedTensorsConfig._add_fused_moe_to_target_scheme_map = lambda self: (
+        self.target_scheme_map.update(FusedMoE=self.target_scheme_map["Linear"])
+    )
+    scope.reset()
+    scope.versions().update({"vllm-ascend": "0.25.1rc1"})
+    vllm_config = lab.make_config(_made(made.QWEN3_MOE, {"unused": made.values("unused", (1, 1))}), quantization=None)
+    model = lab.build(vllm_config, "meta")
+    experts = next(layer for layer in model.modules() if hasattr(layer, "w13_weight"))
+    config = get_quantization_config("compressed-tensors").from_config({**COMPRESSED, "ignore": ["lm_head"]})
+    from ascend_hotfix.seams import ignore
+
+    with lab.running(vllm_config, "meta"):
+        ignore.arm_config(config, scope.current())
+        chosen = config.get_quant_method(experts, EXPERTS)
+    return {"chosen": type(chosen).__name__, "scheme": type(chosen.quant_method).__name__, "hits": hits()}
+
+
+EXPERTS = "model.layers.1.mlp.experts"
 
 
 def vision_layer(part: str) -> dict[str, Any]:

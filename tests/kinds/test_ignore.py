@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from ascend_hotfix.sim.pool import CaseError
+
 STOCK = "none"
 QWEN_VL = "vllm.model_executor.models.qwen2_5_vl:Qwen2_5_VLForConditionalGeneration"
 M3 = "vllm.models.minimax_m3.nvidia.model:MiniMaxM3SparseForConditionalGeneration"
@@ -74,6 +76,48 @@ CASES = {
     ),
 }
 
+CASES |= {
+    "minimax-m3-rows": (
+        "0.30.0rc2",
+        "vllm PR #45794",
+        {
+            "method": "quark",
+            "listed": [f"language_model.model.layers.0.self_attn.{p}_proj" for p in "qkv"]
+            + [f"language_model.model.layers.0.mlp.{p}_proj" for p in ("gate", "up")],
+            "asked": {
+                "language_model.model.layers.0.self_attn.qkv_proj": "linear",
+                "language_model.model.layers.0.mlp.gate_up_proj": "linear",
+            },
+            "model_type": "minimax_m3_vl",
+        },
+    ),
+    "deepseek-v4-draft": (
+        "0.23.0",
+        "vllm#43304",
+        {
+            "method": "compressed-tensors",
+            "listed": ["lm_head"],
+            "asked": {"model.layers.2.ffn.experts": "experts"},
+            "model_type": "deepseek_v4",
+            "stored": ["mtp.0.ffn.experts.0.w1.weight"],
+        },
+    ),
+    "omni-router": (
+        "0.11.0",
+        "vllm-omni#5573",
+        {
+            "method": "compressed-tensors",
+            "listed": ["lm_head"],
+            "asked": {
+                "thinker.model.layers.0.mlp.experts.gate": "linear",
+                "language_model.model.layers.1.mlp.gate": "linear",
+            },
+            "model_type": "qwen3_omni_moe",
+            "stored": [f"thinker.model.layers.{n}.mlp.gate.weight" for n in range(2)],
+        },
+    ),
+}
+
 
 @pytest.mark.parametrize(("pair", "name"), [(pair, name) for name, (pair, _, _) in CASES.items()])
 def test_a_listed_layer_is_not_quantized_whatever_vllm_calls_it(upstream: Any, pair: str, name: str) -> None:
@@ -87,6 +131,16 @@ def test_a_listed_layer_is_not_quantized_whatever_vllm_calls_it(upstream: Any, p
     fixed = upstream(pair, "skipped", **arguments)
     assert all("Unquantized" in kind for kind in fixed["chosen"].values()), fixed["chosen"]
     assert sum(fixed["hits"].values()) >= len(arguments["asked"])
+
+
+@pytest.mark.parametrize("pair", ["0.30.0rc2"])
+def test_experts_have_the_scheme_of_linear_layers(upstream: Any, pair: str) -> None:
+    """vllm-ascend PR #12665, PR #13134: the class of the experts is no target of the config."""
+    with pytest.raises(CaseError, match="KeyError: None"):
+        upstream(pair, "split_experts", models=STOCK)
+    fixed = upstream(pair, "split_experts")
+    assert (fixed["chosen"], fixed["hits"]) == ("AscendFusedMoEMethod", {"split_experts.routed-experts": 1})
+    assert "W8A8" in fixed["scheme"]
 
 
 @pytest.mark.parametrize("pair", ["0.23.0"])

@@ -398,4 +398,15 @@ CASES: list[Case] = [
         arguments={"kind": "auto_round", "arguments": "model.language_model.layers,mtp.layers"},
         right={"kind": "auto_round", "arguments": ""},
     ),
+    Case(
+        "float-vision",
+        ("vllm-project/vllm#27138",),
+        "0.11.0",
+        "cases_quantized.float_vision",
+        "float_vision.qkv-in-float.types",
+        "KeyError",
+        "blocks.0.attn.qkv.weight",
+        {"quantized": True},
+        {"quantized": False},
+    ),
 ]

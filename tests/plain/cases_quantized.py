@@ -169,9 +169,17 @@ def scale_on_float_layer(lab: plain.Lab, stored: str) -> Any:
     return result(lab.load())
 
 
-def float_vision(lab: plain.Lab, but: list[str] | None) -> Any:
-    """A vision tower in float that a GPTQ config does not speak of (vllm#27138); all layers of the checkpoint are float."""
-    return result(lab.roundtrip(GLM4V, _glm4v_names, None if but is None else _gptq(but)))
+def float_vision(lab: plain.Lab, quantized: bool) -> Any:
+    """An AWQ config that lists every float layer but the vision attention's first (vllm#27138); all of them are float."""
+    fused = {"self_attn": ("qkv_proj", "o_proj"), "mlp": ("gate_up_proj", "down_proj")}  # 0.11 has no row for AWQ here
+    blocks = [f"language_model.model.layers.{n}" for n in range(2)]
+    float_layers = [f"{block}.{part}.{name}" for block in blocks for part, names in fused.items() for name in names]
+    for block in ("visual.blocks.0.mlp", "visual.merger"):
+        float_layers += [f"{block}.{name}" for name in fused["mlp"]]
+    float_layers += ["visual.blocks.0.attn.proj", "visual.merger.proj", "language_model.lm_head"]
+    awq = {"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True}
+    quantization = {**awq, "modules_to_not_convert": float_layers} if quantized else None
+    return result(lab.roundtrip(GLM4V, _glm4v_names, quantization))
 
 
 GLM4V = {
