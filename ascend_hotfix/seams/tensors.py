@@ -17,6 +17,7 @@ from ascend_hotfix.names import layer_number, matches
 from ascend_hotfix.records import Absent, Dequantize, Stack, Unfuse
 from ascend_hotfix.scope import Scope
 from ascend_hotfix.seams.params import own_parameters
+from ascend_hotfix.seams.watch import is_quantized
 
 if TYPE_CHECKING:
     from ascend_hotfix.seams.weights import Places
@@ -50,6 +51,12 @@ def _spread(scale: Any, value: Any, block: int) -> Any:
     if scale.dim() == 2 and tuple(scale.shape) == (-(-rows // block), -(-columns // block)):
         return scale.repeat_interleave(block, 0)[:rows].repeat_interleave(block, 1)[:, :columns]
     raise ValueError(f"a scale of shape {tuple(scale.shape)} fits no weight of shape {tuple(value.shape)}")
+
+
+def _takes_quantized(module: str, places: Places) -> bool:
+    """Has the model a quantized parameter for the weight of *module*? Then it is not ours to change."""
+    home = places.home(f"{module}.{WEIGHT}")
+    return home is not None and is_quantized(getattr(places.parameters[home], "dtype", None))
 
 
 class Tensors:
@@ -165,7 +172,7 @@ class Tensors:
             return False
         if leaf == WEIGHT and tensor.dtype.is_floating_point and tensor.dtype.itemsize > 1:
             return False
-        if module not in self._held and places.takes_scale(module, record.scale):
+        if module not in self._held and (places.takes_scale(module, record.scale) or _takes_quantized(module, places)):
             return False
         self._held.setdefault(module, {})[leaf] = tensor
         return True

@@ -15,7 +15,7 @@ from typing import Any
 
 from ascend_hotfix.names import matches
 
-__all__ = ["Watch", "is_leftover"]
+__all__ = ["Watch", "is_leftover", "is_quantized"]
 
 # Parameters that stay unwritten in a right load. Sources: the schemes of vllm-ascend 0.11 to 0.30 and what
 # msModelSlim 26.1.0 writes.
@@ -59,9 +59,9 @@ class Watch:
         dtype = getattr(tensor, "dtype", None)
         if home is None or parameter is None or dtype is None or not home.endswith("weight"):
             return
-        if _is_quantized(dtype) and parameter.dtype.is_floating_point and not _is_quantized(parameter.dtype):
+        if is_quantized(dtype) and parameter.dtype.is_floating_point and not is_quantized(parameter.dtype):
             self._quantized_into_float.append(f"{name} ({_short(dtype)} into {_short(parameter.dtype)})")
-        elif not _is_quantized(dtype) and _is_quantized(parameter.dtype):
+        elif not is_quantized(dtype) and is_quantized(parameter.dtype):
             self._float_into_quantized.append(f"{name} ({_short(dtype)} into {_short(parameter.dtype)})")
         elif name == home and _is_cut(tuple(tensor.shape), tuple(parameter.shape), _tensor_parallel_size()):
             self._cut.append(f"{name} ({list(tensor.shape)} into {list(parameter.shape)})")
@@ -129,7 +129,8 @@ def _plain(name: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def _is_quantized(dtype: Any) -> bool:
+def is_quantized(dtype: Any) -> bool:
+    """Is it a dtype of quantized weights: integers or floats of a byte or less?"""
     text = str(dtype)
     return "int8" in text or "float8" in text or "int4" in text or "float4" in text
 

@@ -12,7 +12,7 @@ import pytest
 from ascend_hotfix import log
 from ascend_hotfix.catalog import Selection
 from ascend_hotfix.ledger import LEDGER
-from ascend_hotfix.records import Drop, Fill, Fix, Prefix, Segments, Suffix
+from ascend_hotfix.records import Dequantize, Drop, Fill, Fix, Prefix, Segments, Suffix
 from ascend_hotfix.scope import Scope
 from ascend_hotfix.seams import weights
 
@@ -81,7 +81,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     LEDGER.findings.clear()
 
 
-def load(model: Model, tensors: dict[str, Any], **rules: Any) -> set[str]:
+def load(model: Model, tensors: dict[str, Any], /, **rules: Any) -> set[str]:
     fix = Fix(id="fix", why="w", refs=("r",), **rules)
     weights.remember(model, Scope(("tiny",), [Selection("patch", fix)]))
     return model.load_weights(iter(tensors.items()))
@@ -251,3 +251,28 @@ def test_the_weights_of_an_inner_model_are_renamed_once() -> None:
     weights.remember(wrapper, shared)
     assert wrapper.load_weights(iter({"layers.0.fc.weight": 1}.items())) == {"model.layers.0.fc.weight"}
     assert inner.held["layers.0.fc.weight"].value == 1 and hits("weights") == 1
+
+
+class DType(SimpleNamespace):
+    """A dtype, as far as the seam asks."""
+
+    def __str__(self) -> str:
+        return str(self.name)
+
+
+class Int8:
+    """A tensor or parameter of one byte, as far as the seam asks."""
+
+    dtype = DType(name="torch.int8", is_floating_point=False, itemsize=1)
+    shape = (4, 4)
+
+
+def test_a_quantized_layer_with_a_scale_of_another_name_is_not_held_back_for_the_scale_of_a_record() -> None:
+    """Block scales are called weight_scale_inv; a record about weight_scale has nothing to do with that layer."""
+    model = Model("model.fc.weight", "model.fc.weight_scale_inv")
+    model.held["model.fc.weight"].dtype = Int8.dtype  # type: ignore[attr-defined]
+    model.held["model.fc.weight"].shape = Int8.shape  # type: ignore[attr-defined]
+    weight = Int8()
+    load(model, {"model.fc.weight": weight, "model.fc.weight_scale_inv": 2}, tensors=(Dequantize("model.*"),))
+    assert model.held["model.fc.weight"].value is weight
+    assert [line for line in LEDGER.findings if "dequantized" in line] == [] and hits("tensors") == 0
