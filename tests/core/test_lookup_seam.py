@@ -163,12 +163,14 @@ def test_an_override_replaces_what_the_description_says_and_counts_it() -> None:
 
 
 def test_an_error_of_upstreams_keeps_its_type_and_says_what_is_near() -> None:
+    """vllm-ascend PR #10222: the messages of a failed lookup did not name the layer."""
     config = AscendQuantConfig({"model.visual.blocks.0.attn.qkv.weight": "W8A8", "kv_cache_type": None})
     with pytest.raises(KeyError) as caught:
         ask(config, "visual.blocks.0.attn.qkv", lookup=(Prefix("text", "model.text"),))
     assert caught.value.args == ("visual.blocks.0.attn.qkv.weight",)
     (hint,) = [line for line in LEDGER.findings if "asks the quant description" in line]
     assert "nearest names: model.visual.blocks.0.attn.qkv.weight" in hint and "doctor" in hint
+    assert "built with prefix 'visual.blocks.0.attn.qkv'" in hint
 
 
 def test_an_error_of_ours_does_not_reach_upstream_unless_strict(monkeypatch: pytest.MonkeyPatch) -> None:

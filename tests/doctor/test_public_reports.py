@@ -99,6 +99,19 @@ def test_scales_that_the_index_lists_and_no_file_has(tmp_path: Path) -> None:
     assert finding.count == len(scales) and finding.place.endswith("index.json")
 
 
+def test_packed_weights_that_a_loader_drops(tmp_path: Path) -> None:
+    """sglang#33245: wq_a and wkv are stored as .qweight, and the loader, which takes .weight, leaves them out."""
+    spec = genuine("deepseek_v4-w8a8")
+    weights = [name for name in spec.main if name.endswith(("attn.wq_a.weight", "attn.wkv.weight"))]
+    for name in weights:
+        spec.drop(name, described=False)
+        spec.add(name.replace(".weight", ".qweight"), "I32", [8, 64])
+    findings, text = doctor(spec, tmp_path, "0.23.0")
+    absent = next(f for f in findings if f.code == "described-tensor-absent")
+    assert absent.severity.label == "fault" and absent.count == len(weights) > 0
+    assert "layers.0.attn.wq_a.weight" in text and "layers.0.attn.wkv.qweight" in text
+
+
 def test_neighbour_whose_name_starts_alike(tmp_path: Path) -> None:
     """is_layer_skipped's scan without a dot boundary, 0.16.0rc1 to main of 2026-08-22."""
     spec = tiny(attention="W8A8_DYNAMIC")
