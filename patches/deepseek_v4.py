@@ -1,6 +1,6 @@
-"""DeepSeek-V4: the original names of its checkpoints in the description."""
+"""DeepSeek-V4: the original names of its checkpoints in the description, and an indexer that it leaves out."""
 
-from ascend_hotfix.records import Exact, Fix, ModelPatch, Packed, Prefix, Segments, per_expert
+from ascend_hotfix.records import Exact, Fix, ModelPatch, Packed, Prefix, Scheme, Segments, per_expert
 
 PATCH = ModelPatch(
     model_types=("deepseek_v4", "deepseek_v4_mtp"),
@@ -26,6 +26,20 @@ PATCH = ModelPatch(
             packed=(
                 Packed("gate_up_proj", ("gate_proj", "up_proj")),
                 Packed("experts", per_expert()),
+            ),
+        ),
+        Fix(
+            id="indexer-scheme",
+            why="the description says nothing of indexer.wq_b, which the checkpoint has in int8 with a scale and an offset",
+            refs=("vllm-ascend#12675",),
+            versions={"vllm-ascend": ">=0.20"},
+            retire="never: it depends on the export",
+            types=(
+                Scheme(
+                    "model.layers.*.self_attn.indexer.wq_b",
+                    "W8A8_DYNAMIC",
+                    when=("layers.*.attn.indexer.wq_b.weight_offset",),
+                ),
             ),
         ),
     ),

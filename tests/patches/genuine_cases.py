@@ -342,4 +342,12 @@ CASES = (
         Fails("KeyError", "experts.0.gate_proj.weight"),
         ("deepseek.weight-packed",),
     ),
+    Case(
+        "DeepSeek-V4's description leaves the indexer's query out",
+        "vllm-project/vllm-ascend#12675",
+        "0.30",
+        {"base": "deepseek_v4-w8a8", "forget": [r"indexer\.wq_b"]},
+        Fails("KeyError", "model.layers.2.self_attn.indexer.wq_b.weight_"),
+        ("deepseek_v4.indexer-scheme",),
+    ),
 )
