@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ascend_hotfix.sim import envs, server
+from ascend_hotfix.sim import envs, server, supervise
 
 __all__ = ["arguments_of", "main"]
 
@@ -27,7 +27,7 @@ def arguments_of(model: str, options: Sequence[str]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Replaces this process by the server; returns only when it cannot be started: 2 for wrong use, 1 otherwise."""
+    """The server's exit code; 2 for wrong use, 1 when its environment cannot be built. A signal ends all of it."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given in (["-h"], ["--help"]):
         print(USAGE.format(pair=server.PAIR))
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     command = [str(vllm), *arguments_of(given[1], given[2:])]
     print(f"ascend-hotfix: the NPU is SIMULATED; {' '.join(command)}", flush=True)
-    os.execve(vllm, command, {**os.environ, **server.environment()})
+    return supervise.run(command, {**os.environ, **server.environment()})
 
 
 if __name__ == "__main__":

@@ -54,6 +54,7 @@ def _after_torch_npu(module: ModuleType) -> None:
 
     device.install()
     kernels.register("npu")
+    kernels.name_what_is_missing("npu")
 
 
 def _after_torch_utils(module: ModuleType) -> None:
@@ -104,6 +105,7 @@ def _fill_extension(module: ModuleType) -> None:
     from ascend_hotfix.sim import kernels
 
     kernels.register("_C_ascend")
+    kernels.name_what_is_missing("_C_ascend")
 
 
 def _fill_nothing(module: ModuleType) -> None:
@@ -128,7 +130,9 @@ def _fill_torchair(module: ModuleType) -> None:
 
 def _missing(name: str) -> type:
     def __new__(cls: type, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError(f"simulated NPU: no reference kernel for {name}")
+        from ascend_hotfix.sim.kernels import missing
+
+        raise NotImplementedError(missing(name))
 
     class Meta(type):
         def __getattr__(cls, attribute: str) -> Any:

@@ -152,6 +152,7 @@ def _define_custom_ops() -> None:
     from ascend_hotfix.sim import kernels
 
     kernels.register("_C_ascend")
+    kernels.name_what_is_missing("_C_ascend")
 
 
 def make_config(model_dir: str | Path, **engine_args: Any) -> Config:

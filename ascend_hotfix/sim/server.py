@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ascend_hotfix.sim import boot
+from ascend_hotfix.sim import boot, supervise
 
 __all__ = ["PAIR", "Server", "ServerDied", "ServerError", "environment", "free_port", "why_it_failed"]
 
@@ -82,7 +82,7 @@ class Server:
             *arguments,
         ]
         self._output = log.open("wb")
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             self.command,
             stdout=self._output,
             stderr=subprocess.STDOUT,
@@ -95,8 +95,8 @@ class Server:
         """Seconds until the server said it is healthy; :class:`ServerDied` when it ended, :class:`ServerError` when it took longer."""
         started = time.monotonic()
         while time.monotonic() - started < timeout:
-            if self._process.poll() is not None:
-                raise ServerDied(f"vllm serve ended with {self._process.returncode}: {why_it_failed(self.log)}")
+            if self.process.poll() is not None:
+                raise ServerDied(f"vllm serve ended with {self.process.returncode}: {why_it_failed(self.log)}")
             with contextlib.suppress(OSError), urllib.request.urlopen(self._url("/health"), timeout=5):
                 return time.monotonic() - started
             time.sleep(0.2)
@@ -104,7 +104,7 @@ class Server:
 
     def wait_end(self, timeout: float = READY_TIMEOUT) -> int:
         """The exit code of a server that ends by itself."""
-        return self._process.wait(timeout)
+        return self.process.wait(timeout)
 
     def _url(self, path: str) -> str:
         return f"http://{HOST}:{self.port}{path}"
@@ -125,10 +125,10 @@ class Server:
         """End the server by a signal, as a user would; its exit code. :attr:`left` then holds the processes of it that
         were still there a minute later, and were killed.
         """
-        if self._process.poll() is None:
-            self._process.send_signal(with_signal)
+        if self.process.poll() is None:
+            self.process.send_signal(with_signal)
         try:
-            code = self._process.wait(STOP_TIMEOUT)
+            code = self.process.wait(STOP_TIMEOUT)
             self.left = self._wait_alone()
         finally:
             self.kill()
@@ -137,15 +137,15 @@ class Server:
     def _wait_alone(self) -> list[int]:
         """Wait until the engine and the workers are gone too; those that stay."""
         deadline = time.monotonic() + STOP_TIMEOUT
-        while (left := _members(self._process.pid)) and time.monotonic() < deadline:
+        while (left := supervise.members(self.process.pid)) and time.monotonic() < deadline:
             time.sleep(0.2)
         return left
 
     def kill(self) -> None:
         """End the server and every process it has started, at once."""
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
         self._output.close()
 
     def __enter__(self) -> Server:
@@ -155,17 +155,6 @@ class Server:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.kill()
-
-
-def _members(group: int) -> list[int]:
-    """Processes of a process group that have not ended (Linux)."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            fields = stat.read_text().rpartition(")")[2].split()
-            if int(fields[2]) == group and fields[0] != "Z":
-                found.append(int(stat.parent.name))
-    return found
 
 
 def why_it_failed(log: Path) -> str:

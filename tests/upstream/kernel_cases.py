@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ascend_hotfix.sim import lab
+
 
 def _values(tensor: Tensor) -> list[Any]:
     values: list[Any] = tensor.tolist()
@@ -100,16 +102,19 @@ def routing() -> dict[str, list[Any]]:
 
 def refusals() -> dict[str, str]:
     """The message of each call that no reference kernel defines."""
+    lab.apply_upstream_patches()
     x = torch.ones(2, 4)
     calls = {
         "unknown argument": lambda: torch.ops.npu.npu_dynamic_quant(x, dst_type_max=7.0),
         "unknown value": lambda: torch.ops.npu.npu_dynamic_quant(x, quant_mode="pertensor"),
         "no kernel": lambda: torch.ops.npu.npu_anchor_response_flags(x, [2, 2], [1, 1], 1),
+        "no kernel, a topic": lambda: torch.ops.npu.npu_layer_norm_eval(x, [4]),
+        "not defined": lambda: torch.ops._C_ascend.no_such_rope(x),
     }
     messages = {}
     for name, call in calls.items():
         try:
             messages[name] = f"returned {call()}"
-        except NotImplementedError as error:
-            messages[name] = str(error)
+        except (NotImplementedError, AttributeError) as error:
+            messages[name] = f"{type(error).__name__}: {error}"
     return messages

@@ -58,4 +58,15 @@ def test_what_no_kernel_defines_is_refused_by_name(zygote: Zygote) -> None:
     assert "npu::npu_dynamic_quant" in messages["unknown argument"]
     assert "dst_type_max=7.0" in messages["unknown argument"]
     assert "quant_mode='pertensor'" in messages["unknown value"]
-    assert "npu_anchor_response_flags" in messages["no kernel"]
+
+
+def test_an_op_without_a_kernel_says_so_and_where_one_belongs(zygote: Zygote) -> None:
+    messages = zygote.call("kernel_cases:refusals")
+    words = "simulated NPU: {} has no CPU reference kernel"
+    for case, kind, op, place in (
+        ("no kernel", "NotImplementedError", "npu::npu_anchor_response_flags", "a new module in "),
+        ("no kernel, a topic", "NotImplementedError", "npu::npu_layer_norm_eval", "ascend_hotfix/sim/kernels/norm.py"),
+        ("not defined", "AttributeError", "_C_ascend::no_such_rope", "ascend_hotfix/sim/kernels/rope.py"),
+    ):
+        assert messages[case].startswith(f"{kind}: {words.format(op)}"), messages[case]
+        assert place in messages[case]

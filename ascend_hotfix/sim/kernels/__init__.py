@@ -9,7 +9,7 @@ int8 result saturates to [-128, 127]. They are references for wiring and layout,
 from __future__ import annotations
 
 from ascend_hotfix.sim.kernels import activation, attention, int4, matmul, memory, moe, mx, norm, quantize, rope
-from ascend_hotfix.sim.kernels.registry import HITS, register, registered
+from ascend_hotfix.sim.kernels.registry import HITS, missing, name_what_is_missing, register, registered
 
 __all__ = [
     "HITS",
@@ -18,8 +18,10 @@ __all__ = [
     "int4",
     "matmul",
     "memory",
+    "missing",
     "moe",
     "mx",
+    "name_what_is_missing",
     "norm",
     "quantize",
     "register",

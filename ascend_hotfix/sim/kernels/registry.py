@@ -8,6 +8,7 @@ of the schema that the function does not have may only hold its default; anythin
 from __future__ import annotations
 
 import inspect
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 
 import torch
 
-__all__ = ["HITS", "kernel", "register", "registered", "unsupported"]
+__all__ = ["HITS", "kernel", "missing", "name_what_is_missing", "register", "registered", "unsupported"]
 
 HITS: Counter[str] = Counter()
 """How often each kernel has run in this process."""
@@ -41,6 +42,7 @@ class _Entry:
 _entries: dict[str, _Entry] = {}
 _libraries: dict[str, Any] = {}
 _registered: set[str] = set()
+_named: set[str] = set()
 
 
 def kernel(op: str, schema: str | None = None) -> Callable[[Kernel], Kernel]:
@@ -64,6 +66,70 @@ def unsupported(op: str, argument: str, value: object) -> NotImplementedError:
     """The error of a kernel that is given a value it has no definition for."""
     shown = f"Tensor{tuple(value.shape)} {value.dtype}" if isinstance(value, torch.Tensor) else repr(value)
     return NotImplementedError(f"simulated NPU: the reference kernel of {op} does not implement {argument}={shown}")
+
+
+_TOPICS = (
+    ("mx", r"(^|_)(dynamic_)?(\w+_)?mx(_|$)"),
+    ("moe", "moe|expert|routing|grouped_topk"),
+    ("attention", "attention|attn|indexer|infer|paged|mla|fused_causal"),
+    ("rope", "rope|rotary|mrope"),
+    ("activation", "swiglu|silu|gelu|geglu|situ"),
+    ("matmul", "matmul|batchmatmul|linear|_mm(_|$)|bmm"),
+    ("norm", "norm"),
+    ("int4", "int4"),
+    ("quantize", "quant"),
+    ("memory", "format|prefetch|cache|copy|scatter|gather|cast"),
+)
+"""Module of :mod:`ascend_hotfix.sim.kernels` and the names of the ops that belong there, the first that fits."""
+
+
+def missing(op: str) -> str:
+    """What is said of an op that has no reference kernel: its name, and the file that one belongs to."""
+    name = op.rpartition("::")[2]
+    topic = next((topic for topic, names in _TOPICS if re.search(names, name)), None)
+    place = f"ascend_hotfix/sim/kernels/{topic}.py" if topic else "a new module in ascend_hotfix/sim/kernels/"
+    return (
+        f"simulated NPU: {op} has no CPU reference kernel, and nothing is made up in its place; "
+        f'add one to {place} with @kernel("{op}")'
+    )
+
+
+def name_what_is_missing(namespace: str) -> None:
+    """Make every op of ``namespace`` that cannot run on CPU tensors raise :func:`missing` instead of torch's dispatcher.
+
+    An op that is not even defined here, because its binary is not loaded, is an AttributeError with the same words, so
+    that ``hasattr`` still answers no. Idempotent; run after :func:`register`.
+    """
+    library = _libraries[namespace]
+    for op in torch._C._dispatch_get_all_op_names():
+        if op.startswith(f"{namespace}::") and op not in _registered | _named and not _runs_on_cpu(op):
+            library.impl(op.partition("::")[2], _refusal(op), "CPU")
+            _named.add(op)
+    getattr(torch.ops, namespace).__class__ = _Namespace
+
+
+def _runs_on_cpu(op: str) -> bool:
+    keys = ("CPU", "BackendSelect", "CompositeImplicitAutograd", "CompositeExplicitAutograd")
+    return any(torch._C._dispatch_has_kernel_for_dispatch_key(op, key) for key in keys)
+
+
+def _refusal(op: str) -> Callable[..., Any]:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(missing(op))
+
+    return refuse
+
+
+class _Namespace(type(torch.ops.aten)):  # type: ignore[misc]
+    """``torch.ops.<namespace>``, whose missing ops are told apart from misspelt Python."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name.startswith("_"):
+                raise
+            raise AttributeError(missing(f"{self.name}::{name}")) from None
 
 
 def registered() -> frozenset[str]:
