@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -214,12 +215,23 @@ def of_model(model: Any) -> Scope:
 
 
 def current() -> Scope:
-    """The scope of the config that is current in vLLM, or the one that a caller pinned."""
+    """The scope of the config that is current in vLLM, or the one that a caller pinned; nothing's where there is none."""
     if _STATE.pinned is not None:
         return _STATE.pinned
+    if not _has_current():
+        return of_types(())
     from vllm.config import get_current_vllm_config
 
     return of_config(get_current_vllm_config())
+
+
+def _has_current() -> bool:
+    """Has vLLM a current config? Older releases answer the question itself with a default config, which sets up the platform."""
+    for home in ("vllm.config.vllm", "vllm.config"):
+        module = sys.modules.get(home)
+        if module is not None and hasattr(module, "_current_vllm_config"):
+            return module._current_vllm_config is not None
+    return True
 
 
 def enclosing() -> Scope | None:
