@@ -29,9 +29,10 @@ def bare(folder: str) -> None:
 
     lab.prepare()
     lab.apply_upstream_patches()
-    config = lab.make_config(folder)
+    lab.make_config(folder)  # imports the model class
     settle()
     started = time.process_time()
+    config = lab.make_config(folder)
     model = lab.build(config, device="meta")
     lab.load(model, config, lab.iter_weights(folder, device="meta"), device="meta")
     report(time.process_time() - started)

@@ -232,14 +232,18 @@ class Recorder:
             self._kept[store] = target
             writes = self.written[store] = []
         name, shape, dtype, region, count = self.current, None, None, None, 1
-        if hasattr(source, "untyped_storage"):
-            shape, dtype, count = tuple(source.shape), source.dtype, source.numel()
+        if not isinstance(source, _Number):
+            shape, dtype, count = source.shape, source.dtype, source.numel()
             found = self._sources.get(source.untyped_storage()._cdata)
             if found is not None and found[0]() is not None:
                 name = found[1]
                 region = Region(source.storage_offset(), shape, source.stride())
-        writes.append((name, Region(target.storage_offset(), tuple(target.shape), target.stride()), dtype, shape))
-        self.used.setdefault(name, []).append((region, count))
+        writes.append((name, Region(target.storage_offset(), target.shape, target.stride()), dtype, shape))
+        uses = self.used.get(name)
+        if uses is None:
+            self.used[name] = [(region, count)]
+        else:
+            uses.append((region, count))
 
     def assigned(self, value: Any) -> None:
         """A parameter got *value* as its data."""

@@ -97,9 +97,11 @@ def meta_tensors(tensors: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     import torch
 
     dtypes = {ours: getattr(torch, theirs) for ours, theirs in TORCH_DTYPES.items() if hasattr(torch, theirs)}
-    empty, meta = torch.empty, torch.device("meta")
-    for name, tensor in tensors.items():
-        yield name, empty(tensor.shape, dtype=dtypes.get(tensor.dtype, torch.uint8), device=meta)
+    empty, meta, unknown = torch.empty, torch.device("meta"), torch.uint8
+    return (
+        (name, empty(tensor.shape, dtype=dtypes.get(tensor.dtype, unknown), device=meta))
+        for name, tensor in tensors.items()
+    )
 
 
 # --- the build --------------------------------------------------------------------------------------------------------

@@ -285,7 +285,7 @@ def _fronts(part: Part) -> dict[str, str]:
         while one and other and one[-1] == other[-1]:
             last = one.pop()
             other.pop()
-        if not other:  # anchored by one segment more
+        if not one or not other:  # anchored by one segment more
             one, other = [*one, last], [last]
         if not any(segment.isdigit() for segment in (*one, *other)):
             fronts.setdefault(".".join(other), ".".join(one))

@@ -112,6 +112,7 @@ class Places:
         self._memo: dict[str, int] = {}
         self._mapped_names: dict[str, str | None] = {}
         self._expert_homes: dict[tuple[str, str], str | None] = {}
+        self._last: tuple[str, str | None] = "", None
 
     def closeness(self, name: str) -> int:
         """PARAMETER, MODULE, NEIGHBOUR (the module it would be in is there) or NOWHERE.
@@ -127,6 +128,11 @@ class Places:
 
     def home(self, name: str) -> str | None:
         """The parameter in which tensor *name* lands, if one can be told: its own, a fused one, or its experts'."""
+        if self._last[0] != name:  # each tensor is asked for by every fix
+            self._last = name, self._find_home(name)
+        return self._last[1]
+
+    def _find_home(self, name: str) -> str | None:
         mapped = self._mapped(name)
         if mapped is None or mapped in self.parameters:
             return mapped
@@ -295,8 +301,9 @@ class _Load:
 
     def _look_at(self, name: str, tensor: Any) -> None:
         try:
-            home = self.places.home(name)
-            self.watch.passing(self.places.mapped(name), tensor, home, self.places.parameters.get(home or ""))
+            places = self.places
+            home = places.home(name)
+            self.watch.passing(places.mapped(name), tensor, home, places.parameters.get(home or ""))
         except Exception as error:
             log.contained(f"checking the tensor {name!r}", error)
 
@@ -305,12 +312,16 @@ class _Load:
         for one, renamer in self.renamers:
             name = self._closer(one.patch, one.fix, renamer, name)
         for one, record in self.drops:
-            if matches(record.pattern, name) and (one.fix.override or self.places.closeness(name) < PARAMETER):
+            if self._stays(one.fix, name) or not matches(record.pattern, name):
+                continue
+            if one.fix.override or self.places.closeness(name) < PARAMETER:
                 LEDGER.hit(one.patch, one.fix.id, "drop", name)
                 return None
         return name
 
     def _closer(self, patch: str, fix: Any, renamer: Renamer, name: str) -> str:
+        if self._stays(fix, name):
+            return name
         before = -1 if fix.override else None
         for candidate in renamer.candidates(name):
             if before is None:
@@ -319,6 +330,10 @@ class _Load:
                 LEDGER.hit(patch, fix.id, "weights", f"{name} -> {candidate.new}")
                 return renamer.count(candidate)
         return name
+
+    def _stays(self, fix: Any, name: str) -> bool:
+        """Does *name* land, so that *fix* has nothing to do? Asked of every tensor, and quicker than its rules."""
+        return not fix.override and self.places.home(name) is not None
 
     def finish(self, loaded: Any) -> Any:
         """Fills what no tensor has filled, and says what was done."""

@@ -280,7 +280,7 @@ def _loading_on(device: str) -> Iterator[None]:
             if given is None:
                 if not torch._C._len_torch_function_stack():  # else the caller has chosen a device in a ``with``
                     kwargs["device"] = device
-            elif str(given).partition(":")[0] == "npu":
+            elif getattr(given, "type", given) == "npu" or (isinstance(given, str) and given.startswith("npu:")):
                 kwargs["device"] = device
             return factory(*args, **kwargs)
 

@@ -116,7 +116,8 @@ real vLLM and vllm-ascend with a simulated NPU and writes this page from what it
 
     {command}
 
-This run: pair {pair}, seed {seed}, {count} faults in {checkpoints} checkpoints, {seconds:.0f} s.
+This run: pair {pair}, seed {seed}, {count} faults in {checkpoints} checkpoints.
+{note}
 
 - found: the static stage or the dry run gives a fault or warning that the untouched checkpoint does not give.
 - no fault: a renaming that this release, with the shipped patches, loads as it is; every parameter then holds the same values
@@ -135,12 +136,13 @@ the scheme that the tensors show.
 """
 
 
-def table(rows: list[dict[str, Any]], pair: str, seed: int, seconds: float, command: str) -> str:
+def table(rows: list[dict[str, Any]], run: argparse.Namespace, note: str) -> str:
     """The page of the measured run."""
+    command = f"python tests/doctor/mutation_study.py --pair {run.pair} --faults {run.faults} --seed {run.seed}"
     checkpoints = len({row["checkpoint"] for row in rows})
     text = INTRODUCTION.format(
-        command=command, pair=pair, seed=seed, count=len(rows), checkpoints=checkpoints, seconds=seconds
-    )
+        command=command, pair=run.pair, seed=run.seed, count=len(rows), checkpoints=checkpoints, note=note
+    ).replace("\n\n\n", "\n\n")
     groups = {kind: [row for row in rows if row["kind"] == kind] for kind in KINDS}
     groups["**all faults in names**"] = [row for row in rows if row["kind"] in NAME_KINDS]
     groups["**all**"] = rows
@@ -166,6 +168,18 @@ def table(rows: list[dict[str, Any]], pair: str, seed: int, seconds: float, comm
     return text
 
 
+def again(study: Study, old: list[dict[str, Any]]) -> str:
+    """Puts the rows of an earlier run into *study*, the faults in names that were not mended run anew; says how many."""
+    stale = [row for row in old if row["kind"] in NAME_KINDS and not row["clean"] and not row["harmless"]]
+    study.rows = [row for row in old if row not in stale]
+    for name in dict.fromkeys(row["checkpoint"] for row in stale):
+        study.run(name, [(row["kind"], row["seed"]) for row in stale if row["checkpoint"] == name])
+    return (
+        f"The {len(stale)} faults in names that had no clean patch in that run were run anew after a correction; the other\n"
+        f"{len(old) - len(stale)} rows are of the tree before it."
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--pair", default="0.18")
@@ -173,13 +187,16 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="of the first fault; each fault has the next one")
     parser.add_argument("--seconds", type=float, default=3000.0, help="stop after this long")
     parser.add_argument("--rows", type=Path, help="write one JSON line per fault")
+    parser.add_argument("--again", type=Path, help="rows of an earlier run: only what was not mended there is run")
     parser.add_argument("--table", type=Path, default=ROOT / "docs" / "mutation-study.md")
     arguments = parser.parse_args()
-    started = time.monotonic()
+    started, note = time.monotonic(), ""
     with tempfile.TemporaryDirectory() as folder, Zygote(interpreter(arguments.pair), path=[ROOT, HERE], arm=True) as z:
         study = Study(z, arguments.pair, Path(folder))
+        if arguments.again:
+            note = again(study, [json.loads(line) for line in arguments.again.read_text().splitlines()])
         number, turn = arguments.seed * 1000, -1
-        while len(study.rows) < arguments.faults and time.monotonic() - started < arguments.seconds:
+        while not note and len(study.rows) < arguments.faults and time.monotonic() - started < arguments.seconds:
             wanted = [(KINDS[(number + step) % len(KINDS)], number + step) for step in range(len(KINDS))]
             number += len(KINDS)
             turn += 1
@@ -187,8 +204,7 @@ def main() -> None:
                 if arguments.rows:
                     with arguments.rows.open("a") as out:
                         out.write(json.dumps(row) + "\n")
-        command = f"python tests/doctor/mutation_study.py --pair {arguments.pair} --faults {arguments.faults} --seed {arguments.seed}"
-        text = table(study.rows, arguments.pair, arguments.seed, time.monotonic() - started, command)
+    text = table(study.rows, arguments, note)
     print(text)
     arguments.table.parent.mkdir(exist_ok=True)
     arguments.table.write_text(text)
