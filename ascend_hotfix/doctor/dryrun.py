@@ -152,16 +152,18 @@ def _import_worker() -> None:
 
 
 def _pretend(split: Split) -> None:
-    """Tells the process groups that they are one rank of several. Nothing is communicated when a model is built."""
+    """Tells the process groups that they are one rank of several. Nothing is communicated when a model is built.
+
+    The groups of expert parallelism span the ranks of tensor parallelism, whether experts are parallel or not: 0.11 takes
+    the width of ``w2_scale_bias`` from them.
+    """
     import importlib
 
     for name in ("vllm.distributed.parallel_state", "vllm_ascend.distributed.parallel_state"):
         state = importlib.import_module(name)
-        for attribute in ("_TP", "_EP", "_MC2", "_MLP_TP", "_OTP", "_LMTP", "_EMBED_TP", "_FLASHCOMM2_OTP"):
+        for attribute in ("_TP", "_EP", "_MC2"):
             group = getattr(state, attribute, None)
-            if group is None or (attribute not in ("_TP", "_EP", "_MC2")):
-                continue
-            if attribute == "_TP" or split.expert_parallel:
+            if group is not None:
                 group.world_size, group.rank_in_group = split.tensor_parallel_size, split.rank
                 group.ranks = list(range(split.tensor_parallel_size))
 

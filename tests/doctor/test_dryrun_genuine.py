@@ -83,6 +83,14 @@ def test_each_rank_of_a_split_server_loads_right(upstreams: Any, pair: str, argu
         assert upstreams.check(pair, CHECKPOINTS / "qwen3_moe-w8a8", rank=rank, **arguments) == []
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_experts_of_w4a8_are_split_as_the_server_splits_them(upstreams: Any, rank: int) -> None:
+    # 0.11 takes a dimension of w2_scale_bias from the group of expert parallelism, which spans the ranks in any case.
+    folder = CHECKPOINTS / "deepseek_v3-w4a8"
+    whole = upstreams.check("0.11", folder, models="all")
+    assert upstreams.check("0.11", folder, models="all", tensor_parallel_size=2, rank=rank) == whole
+
+
 @pytest.mark.parametrize("pair", EACH_PAIR)
 def test_a_split_that_does_not_divide_the_heads_is_a_finding(upstreams: Any, pair: str) -> None:
     found = upstreams.check(pair, CHECKPOINTS / "qwen3_moe-w8a8", tensor_parallel_size=3)
