@@ -2,7 +2,7 @@
 
 ``ASCEND_HOTFIX_MODELS``: unset or ``all``: every patch that fits model and versions. ``none`` (``0``,
 ``off``): nothing at all. Otherwise a comma list of patch names, model_type names and ``patch.fix-id``;
-``-name`` takes one out. A broken patch is one clear message; the others stay.
+``-name`` takes one out, and ``all`` beside other names is still all. A broken patch is one clear message; the others stay.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from importlib import metadata
 from importlib.abc import Loader
 from pathlib import Path
 from types import ModuleType
 
-from ascend_hotfix import toggles
+from ascend_hotfix import records, toggles
 from ascend_hotfix.names import gathering
 from ascend_hotfix.records import Fix, ModelPatch, PatchError
 from ascend_hotfix.versions import fits, parse
@@ -93,7 +94,9 @@ class Catalog:
         if self.off:
             return []
         terms = [term.strip() for term in self.toggle.split(",") if term.strip()]
-        plus = [term for term in terms if not term.startswith("-") and term.lower() != "all"]
+        plus = [term for term in terms if not term.startswith("-")]
+        if any(term.lower() == "all" for term in plus):
+            plus = []
         minus = [term[1:].strip() for term in terms if term.startswith("-")]
         return [
             selection
@@ -109,12 +112,20 @@ class Catalog:
             return []
         known = self.known_names()
         messages = []
-        for term in (t.strip().removeprefix("-").strip() for t in self.toggle.split(",")):
-            if not term or term.lower() == "all" or term in known:
+        for given in (one.strip() for one in self.toggle.split(",") if one.strip()):
+            term = given.removeprefix("-").strip()
+            if given.lower() == "all" or term in known:
+                continue
+            if not term or term.lower() in ("all", *toggles.OFF):
+                messages.append(
+                    f"{ENV_MODELS}: {given!r} in {self.toggle!r} is ignored; 'none' alone switches everything off"
+                )
                 continue
             near = difflib.get_close_matches(term, sorted(known), n=3, cutoff=0.5)
             hint = f"; did you mean {', '.join(near)}?" if near else "; 'ascend-hotfix list' shows the known names"
             messages.append(f"{ENV_MODELS}: {term!r} names no patch, model_type or fix{hint}")
+        if self.sources and not self.wanted():
+            messages.append(f"{ENV_MODELS}={self.toggle} leaves no fix; 'none' says that plainly")
         return messages
 
     def select(self, model_types: Iterable[str], versions: Mapping[str, str]) -> list[Selection]:
@@ -191,9 +202,9 @@ def load_catalog(environ: Mapping[str, str] | None = None) -> Catalog:
     catalog = Catalog(toggle=environ.get(ENV_MODELS, ""))
     if catalog.off:
         return catalog
-    for entry in environ.get(ENV_PATH, "").split(os.pathsep):
-        if entry.strip():
-            _add_path(catalog, Path(entry.strip()).expanduser())
+    named = dict.fromkeys(entry.strip() for entry in environ.get(ENV_PATH, "").split(os.pathsep) if entry.strip())
+    for entry in named:
+        _add_path(catalog, Path(entry).expanduser())
     _add_entry_points(catalog)
     for file in sorted((Path(__file__).parent / "patches").glob("[!_]*.py")):
         _add_file(catalog, file)
@@ -257,8 +268,21 @@ def _run(loader: Loader, module: ModuleType, file: Path) -> list[tuple[int, str]
     except SyntaxError as error:
         return [(error.lineno or 0, f"is not valid Python: {error.msg}")]
     except (Exception, SystemExit) as error:
-        return [(_line_of(error, file), f"{type(error).__name__}: {error}")]
+        return [(_line_of(error, file), f"{type(error).__name__}: {error}{_meant(error)}")]
     return []
+
+
+def _meant(error: BaseException) -> str:
+    """What was probably meant by a record or a field that does not exist."""
+    told = re.search(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error))
+    if isinstance(error, TypeError) and told and is_dataclass(record := getattr(records, told[1], None)):
+        wanted, known, what = told[2], [one.name for one in fields(record)], f"fields of {told[1]}"
+    elif told := re.search(rf"cannot import name '(\w+)' from '{records.__name__}'", str(error)):
+        wanted, known, what = told[1], list(records.__all__), "records"
+    else:
+        return ""
+    near = difflib.get_close_matches(wanted, known, n=1)
+    return f"; did you mean {near[0]}?" if near else f"; the {what} are {', '.join(known)}"
 
 
 def _line_of(error: BaseException, file: Path) -> int:
@@ -276,10 +300,14 @@ def _patches_of(module: ModuleType, origin: str, stem: str) -> list[ModelPatch]:
     if found is None:
         found = (module.PATCH,) if hasattr(module, "PATCH") else ()
     if not isinstance(found, tuple | list) or not found or not all(isinstance(one, ModelPatch) for one in found):
+        said = "has a PATCH of another kind" if found else "defines no PATCH"
+        raise PatchError(origin, [f"{said}; expected PATCH = ModelPatch(...), or PATCHES = (ModelPatch(...), ...)"])
+    try:
+        return [one if one.name else replace(one, name=stem.lower()) for one in found]
+    except PatchError as error:
         raise PatchError(
-            origin, ["defines no PATCH; expected PATCH = ModelPatch(...), or PATCHES = (ModelPatch(...), ...)"]
-        )
-    return [one if one.name else replace(one, name=stem.lower()) for one in found]
+            origin, [f"the file's name is the patch's, and {one}; give it a name=" for one in error.problems]
+        ) from None
 
 
 def _add_entry_points(catalog: Catalog) -> None:

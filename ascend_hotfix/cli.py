@@ -7,6 +7,8 @@ return an exit code; a mistake on the command line ends with one line and code 2
 from __future__ import annotations
 
 import argparse
+import difflib
+import errno
 import importlib
 import io
 import os
@@ -36,11 +38,19 @@ def _positive(text: str) -> int:
     return number
 
 
+def _locale_language() -> str:
+    """``zh`` where the locale is Chinese, else ``en``."""
+    locale = next((os.environ[name] for name in ("LC_ALL", "LC_MESSAGES", "LANG") if os.environ.get(name)), "")
+    return "zh" if locale.lower().startswith("zh") else "en"
+
+
 def _doctor(arguments: argparse.Namespace) -> int:
     from ascend_hotfix.catalog import installed_versions
     from ascend_hotfix.doctor.report import Options, ProgressBar, to_json_text, to_text
     from ascend_hotfix.doctor.run import diagnose
 
+    if not arguments.model:
+        raise UsageError("MODEL_DIR is empty; name the folder with config.json")
     suggest: Path | None = arguments.suggest
     if suggest is not None and arguments.static_only:
         raise UsageError("--suggest needs the dry run; leave out --static-only")
@@ -81,8 +91,14 @@ def _list(arguments: argparse.Namespace) -> int:
     catalog = load_catalog()
     versions = installed_versions()
     wanted = {selection.name for selection in catalog.wanted()}
+    asked: str | None = arguments.model_type
+    if asked and asked not in catalog.known_names():
+        near = difflib.get_close_matches(asked, sorted(catalog.known_names()), n=3, cutoff=0.5)
+        print(
+            f"no patch is for {asked!r} alone" + (f"; did you mean {', '.join(near)}?" if near else ""), file=sys.stderr
+        )
     for name, source in sorted(catalog.sources.items()):
-        if arguments.model_type and arguments.model_type not in (name, *source.patch.model_types):
+        if asked and asked != name and not {asked, "*"} & set(source.patch.model_types):
             continue
         print(f"{name}  ({', '.join(source.patch.model_types)})  {source.origin}")
         for fix in source.patch.fixes:
@@ -125,7 +141,10 @@ def build_parser() -> argparse.ArgumentParser:
     doctor.add_argument("--static-only", action="store_true", help="the files only; needs no vLLM")
     doctor.add_argument("--json", action="store_true", help="print one JSON object (docs/doctor-json.md)")
     doctor.add_argument(
-        "--language", choices=LANGUAGES, default="en", help="language of the findings in the table (default: en)"
+        "--language",
+        choices=LANGUAGES,
+        default=_locale_language(),
+        help="language of the findings in the table (default: zh in a Chinese locale, else en)",
     )
     doctor.add_argument("--suggest", type=Path, metavar="FILE", help="write a patch module that removes the findings")
     doctor.set_defaults(command=_doctor)
@@ -159,13 +178,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = build_parser().parse_args(argv)
     command: Command = arguments.command
     try:
-        return command(arguments)
+        code = command(arguments)
+        sys.stdout.flush()
+        return code
     except UsageError as error:
         print(f"ascend-hotfix: {error}", file=sys.stderr)
         return COULD_NOT
     except BrokenPipeError:
         # the reader (head, less) has gone; keep the interpreter from complaining when it flushes at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return COULD_NOT
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"ascend-hotfix: the output cannot be written: {error.strerror}", file=sys.stderr)
         return COULD_NOT
     except KeyboardInterrupt:
         print("ascend-hotfix: interrupted", file=sys.stderr)

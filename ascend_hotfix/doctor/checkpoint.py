@@ -229,6 +229,9 @@ def _entry(name: str, raw: Any) -> tuple[str, tuple[int, ...], int, int]:
 def _read_safetensors(path: Path, place: str, found: Collector) -> dict[str, Tensor]:
     """Name to tensor of one file; what is wrong with it goes to *found*."""
     tensors: dict[str, Tensor] = {}
+    if path.exists() and not path.is_file():  # reading a pipe would wait for ever
+        found.add("file-unreadable", place=place, problem="it is no regular file")
+        return tensors
     try:
         header, data, size = _raw_header(path)
         header.pop("__metadata__", None)

@@ -7,6 +7,7 @@ real one is not touched.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 from collections.abc import Mapping
@@ -219,12 +220,25 @@ def check(
     """A case for the zygote: :func:`rehearse`, as plain data."""
     found = rehearse(read_checkpoint(model_dir), Split(tensor_parallel_size, expert_parallel, rank), draft=draft)
     return {
+        "fixes": _fixes(),
         "findings": [finding_data(one) for one in found.findings],
         "parts": [
             {"role": p.role, "model_class": p.model_class, "parameters": len(p.parameters), "landed": len(p.landed)}
             for p in found.parts
         ],
     }
+
+
+def _fixes() -> dict[str, int]:
+    """``patch.fix-id`` of each fix that did something in this process -> how often."""
+    from ascend_hotfix.ledger import LEDGER
+
+    hits: dict[str, int] = {}
+    for entry in LEDGER:
+        if entry.hits:
+            name = f"{entry.patch}.{entry.fix}"
+            hits[name] = hits.get(name, 0) + entry.hits
+    return hits
 
 
 def finding_data(finding: Finding) -> dict[str, Any]:
@@ -262,6 +276,9 @@ def start() -> Zygote:
     from ascend_hotfix.sim.pool import Zygote, ZygoteError
 
     root = str(Path(__file__).resolve().parents[2])
+    absent = [name for name in ("vllm", "vllm_ascend") if importlib.util.find_spec(name) is None]
+    if absent:
+        raise CouldNotRun(f"{' and '.join(absent)} cannot be found here; run this where vllm serve runs")
     try:
         return Zygote(sys.executable, path=[root], arm=True, env={ENV_MODELS: ""})
     except ZygoteError as error:
@@ -281,11 +298,19 @@ def call(zygote: Zygote, function: str, env: Mapping[str, str] | None = None, **
     return answer
 
 
-def run_split(zygote: Zygote, model_dir: str, split: Split, env: Mapping[str, str] | None = None) -> list[Finding]:
-    """The findings of all ranks looked at, each cause once."""
+def run_split(
+    zygote: Zygote,
+    model_dir: str,
+    split: Split,
+    env: Mapping[str, str] | None = None,
+    fixes: dict[str, int] | None = None,
+) -> list[Finding]:
+    """The findings of all ranks looked at, each cause once; *fixes* takes the hits of each fix, of the rank with most."""
     merged: dict[tuple[Any, ...], Finding] = {}
     for one in split.ranks:
         answer = call(zygote, "ascend_hotfix.doctor.dryrun:check", env, model_dir=model_dir, **asdict(one))
+        if fixes is not None:
+            fixes.update({name: max(hits, fixes.get(name, 0)) for name, hits in answer["fixes"].items()})
         for data in answer["findings"]:
             finding = finding_of(data)
             merged.setdefault((finding.code, finding.place, tuple(sorted(finding.params.items()))), finding)
@@ -301,7 +326,7 @@ def run(report: Report, *, suggest: Path | None = None, progress: Progress | Non
     with start() as zygote:
         if progress is not None:
             progress(1, 3, "building and loading on the meta device")
-        findings = run_split(zygote, str(report.path), split)
+        findings = run_split(zygote, str(report.path), split, fixes=report.fixes)
         if suggest is not None:
             from ascend_hotfix.doctor.suggest import write_suggestion
 

@@ -40,6 +40,7 @@ JSON_VERSION = 1
 JSON_SCHEMA = "ascend-hotfix/doctor"
 RIGHT, FAULTS, NOT_CHECKED = 0, 1, 2
 COLOURS = {Severity.FAULT: "31;1", Severity.WARNING: "33;1", Severity.NOTE: "36"}
+LONGEST = 2000  # characters of one text that are shown
 LABEL = 10  # columns of the left column
 NOT_FIRST = "\uff0c\u3002\uff1b\uff1a\u3001\uff09"  # Chinese punctuation that no line begins with
 
@@ -78,6 +79,8 @@ class Report:
     stages: list[Stage] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     suggested: str | None = None
+    fixes: dict[str, int] = field(default_factory=dict)
+    """``patch.fix-id`` of each fix that did something in the dry run -> how often."""
 
     def count(self, severity: Severity) -> int:
         return sum(f.severity is severity for f in self.findings)
@@ -173,6 +176,7 @@ def to_json(report: Report) -> dict[str, Any]:
         "command": report.command,
         "summary": {f"{severity.label}s": report.count(severity) for severity in reversed(Severity)},
         "suggested": report.suggested,
+        "fixes": dict(report.fixes),
         "exit_code": report.exit_code,
     }
 
@@ -185,12 +189,19 @@ def _columns(text: str) -> int:
     return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
 
 
+def _printable(text: str) -> str:
+    """*text* without control characters, which a name in a checkpoint may hold, and cut where it is absurdly long."""
+    shown = "".join(c if c.isprintable() or c == " " else c.encode("unicode_escape").decode() for c in text)
+    return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}... ({len(shown)} characters)"
+
+
 def _fold(text: str, width: int) -> list[str]:
     """*text* in lines of at most *width* columns where it can be: at spaces and between Chinese characters.
 
     Names and commands are never broken, however long they are.
     """
     lines = [""]
+    text = _printable(text)
     for piece in re.findall(r"\s+|[\u2e80-\u9fff\uff00-\uffef]|[^\s\u2e80-\u9fff\uff00-\uffef]+", text):
         if _columns(lines[-1] + piece.rstrip()) > width and lines[-1] and piece not in NOT_FIRST:
             lines[-1] = lines[-1].rstrip()
@@ -249,6 +260,8 @@ def _head(report: Report) -> list[tuple[str, str]]:
             rows.append(("schemes", ", ".join(f"{scheme} {count}" for scheme, count in about["schemes"].items())))
     if report.installed:
         rows.append(("installed", ", ".join(f"{name} {version}" for name, version in report.installed.items())))
+    if report.fixes:
+        rows.append(("patched", ", ".join(f"{name} {count}" for name, count in sorted(report.fixes.items()))))
     for stage in report.stages:
         took = f"{stage.seconds:.1f} s" if stage.status == "done" else stage.status
         rows.append((stage.name, took + (f": {stage.reason}" if stage.reason else "")))
@@ -284,6 +297,8 @@ def _verdict(report: Report) -> str:
         return f"{counts}: could not be checked to the end"
     if report.options.static_only:
         return f"{counts}: the files are in order; whether this vLLM loads them right is for the dry run"
+    if report.fixes:
+        return f"{counts}: this checkpoint loads right with the fixes above; names, shapes and schemes fit, values are not read"
     return f"{counts}: this checkpoint loads right"
 
 

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ascend_hotfix.catalog import load_catalog
+from ascend_hotfix.catalog import Catalog, load_catalog
 from ascend_hotfix.doctor.checkpoint import Checkpoint, NotACheckpoint, Progress, model_types, read_checkpoint
-from ascend_hotfix.doctor.findings import Finding, worst_first
+from ascend_hotfix.doctor.findings import Collector, Finding, worst_first
 from ascend_hotfix.doctor.report import CouldNotRun, Options, Report, Stage
 from ascend_hotfix.doctor.static import check_static
 from ascend_hotfix.doctor.structure import Filling
@@ -24,9 +24,9 @@ __all__ = ["diagnose"]
 DRY_RUN = "ascend_hotfix.doctor.dryrun"
 
 
-def _fills(checkpoint: Checkpoint, installed: Mapping[str, str]) -> list[Filling]:
+def _fills(catalog: Catalog, checkpoint: Checkpoint, installed: Mapping[str, str]) -> list[Filling]:
     """What the patches that would be armed for this checkpoint fill."""
-    selected = load_catalog().select(model_types(checkpoint.config), installed)
+    selected = catalog.select(model_types(checkpoint.config), installed)
     return [Filling(fill.pattern, fill.value, one.name) for one in selected for fill in one.fix.fill]
 
 
@@ -43,7 +43,12 @@ def _static_stage(report: Report, progress: Progress | None) -> None:
     release = report.installed.get("vllm-ascend")
     # one rank is the default of the server, not a wish that a per-rank export could contradict
     asked = size if size > 1 else None
-    fills = _fills(report.checkpoint, report.installed)
+    catalog = load_catalog()
+    collector = Collector()
+    for problem in (*catalog.problems, *catalog.unknown_terms()):
+        collector.add("patch-problem", place="patches", problem=problem)
+    report.findings += collector.findings()
+    fills = _fills(catalog, report.checkpoint, report.installed)
     report.findings += check_static(report.checkpoint, tensor_parallel_size=asked, release=release, fills=fills)
     report.stages.append(Stage("static", "done", time.perf_counter() - started))
 

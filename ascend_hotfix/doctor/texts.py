@@ -480,6 +480,12 @@ TEXTS: dict[str, Text] = {
         "the model loads; its routing is right only if the float model's bias is {value} too",
         "compare with the float model, and copy the tensors from it if they differ",
     ),
+    "patch-problem": Text(
+        WARNING,
+        "{problem}",
+        "that patch or entry is not used; the others are, and the server runs without it",
+        "put it right, or take it out of ASCEND_HOTFIX_PATH or ASCEND_HOTFIX_MODELS",
+    ),
     "draft-absent": Text(
         NOTE,
         "config.json announces {expected} draft (MTP) layers, the files have none",

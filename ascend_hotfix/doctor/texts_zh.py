@@ -329,6 +329,11 @@ TEXTS_ZH: dict[str, tuple[str, str, str]] = {
         "模型可以加载；只有浮点模型的偏置也是 {value} 时路由才正确",
         "与浮点模型比较，不同则从中复制这些张量",
     ),
+    "patch-problem": (
+        "{problem}",
+        "该补丁或条目不会被使用；其余照常，服务在没有它的情况下运行",
+        "改正它，或从 ASCEND_HOTFIX_PATH 或 ASCEND_HOTFIX_MODELS 中去掉",
+    ),
     "draft-absent": (
         "config.json 声明了 {expected} 个草稿（MTP）层，文件中没有",
         "模型可以加载；无法用自带的草稿做投机解码",
