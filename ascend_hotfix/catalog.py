@@ -89,6 +89,10 @@ class Catalog:
             names |= {f"{source.patch.name}.{fix.id}" for fix in source.patch.fixes}
         return names - {"*"}
 
+    def model_types(self) -> set[str]:
+        """Every model_type that a patch names."""
+        return {one for source in self.sources.values() for one in source.patch.model_types} - {"*"}
+
     def wanted(self) -> list[Selection]:
         """The fixes that the toggle leaves, in catalog order, before model and versions are asked."""
         if self.off:
@@ -124,7 +128,7 @@ class Catalog:
             near = difflib.get_close_matches(term, sorted(known), n=3, cutoff=0.5)
             hint = f"; did you mean {', '.join(near)}?" if near else "; 'ascend-hotfix list' shows the known names"
             messages.append(f"{ENV_MODELS}: {term!r} names no patch, model_type or fix{hint}")
-        if self.sources and not self.wanted():
+        if self.sources and not messages and not self.wanted():
             messages.append(f"{ENV_MODELS}={self.toggle} leaves no fix; 'none' says that plainly")
         return messages
 

@@ -97,8 +97,10 @@ def _list(arguments: argparse.Namespace) -> int:
         print(
             f"no patch is for {asked!r} alone" + (f"; did you mean {', '.join(near)}?" if near else ""), file=sys.stderr
         )
+    # a patch for every model is for this one too, unless the name is that of a patch alone
+    shown = {asked} if asked in catalog.sources and asked not in catalog.model_types() else {asked, "*"}
     for name, source in sorted(catalog.sources.items()):
-        if asked and asked != name and not {asked, "*"} & set(source.patch.model_types):
+        if asked and asked != name and not shown & set(source.patch.model_types):
             continue
         print(f"{name}  ({', '.join(source.patch.model_types)})  {source.origin}")
         for fix in source.patch.fixes:

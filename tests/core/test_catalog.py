@@ -94,11 +94,37 @@ def test_a_patch_is_named_after_its_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("toggle", "said"),
+    [
+        ("all,none", "'none' alone"),
+        ("-all", "'none' alone"),
+        ("-", "'none' alone"),
+        ("any,-any", "leaves no fix"),
+        ("all,-any", ""),
+    ],
+)
+def test_a_toggle_that_contradicts_itself_is_told(toggle: str, said: str) -> None:
+    messages = catalog(toggle).unknown_terms()
+    assert len(messages) == bool(said) and all(said in message for message in messages)
+
+
+def test_all_beside_a_name_is_still_all() -> None:
+    assert names(catalog("all,any")) == names(catalog(""))
+
+
+def test_a_name_from_a_file_that_cannot_be_one_is_told_with_the_file(tmp_path: Path) -> None:
+    with pytest.raises(PatchError, match=r"Bad Name\.py: the file's name is the patch's.*give it a name="):
+        read_patch_file(write(tmp_path, "Bad Name.py", GOOD.format(name="")))
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
+        ("from ascend_hotfix.records import Fix\nFix(id='a', why='w', ref=('r',))", "did you mean refs"),
+        ("from ascend_hotfix.records import Prefixx", "did you mean Prefix"),
         ("PATCH = (", "is not valid Python"),
         ("x = 1", "defines no PATCH"),
-        ("PATCH = 3", "defines no PATCH"),
+        ("PATCH = 3", "has a PATCH of another kind"),
         ("import nowhere_to_be_found", "ModuleNotFoundError"),
         ("\nraise SystemExit(3)", ":2: SystemExit"),
         (

@@ -370,10 +370,47 @@ def test_list_shows_patches_fixes_and_ranges(
     (tmp_path / "mine.py").write_text(MINE)
     monkeypatch.setenv("ASCEND_HOTFIX_PATH", str(tmp_path))
     monkeypatch.setenv("ASCEND_HOTFIX_MODELS", toggle)
-    assert cli.main(["list", "my_model"]) == 0
+    assert cli.main(["list", "mine"]) == 0
     first, why, state = capsys.readouterr().out.splitlines()
     assert first.startswith("mine  (my_model)") and why == "  row: the row is missing"
     assert "vllm-ascend >=0.11,<0.12" in state and ("switched off" in state) is bool(toggle)
+
+
+def test_list_of_a_model_shows_the_patches_for_every_model_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["list", "kimi_k25"]) == 0
+    shown = [line.split()[0] for line in capsys.readouterr().out.splitlines() if not line.startswith(" ")]
+    assert {"kimi_k25", "description_files"} < set(shown) and "qwen3_vl" not in shown
+
+
+def test_list_of_an_unknown_model_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["list", "kimi_k26"])
+    assert "no patch is for 'kimi_k26' alone; did you mean kimi_k2, kimi_k25" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("locale", "language"), [("zh_CN.UTF-8", "zh"), ("C.UTF-8", "en"), ("", "en")])
+def test_the_language_is_that_of_the_locale(locale: str, language: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LC_ALL", "LC_MESSAGES"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("LANG", locale)
+    assert cli.build_parser().parse_args(["doctor", "x"]).language == language
+
+
+def test_a_patch_that_cannot_be_used_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken.py").write_text("PATCH = 1\n")
+    monkeypatch.setenv("ASCEND_HOTFIX_PATH", str(tmp_path))
+    monkeypatch.setenv("ASCEND_HOTFIX_MODELS", "all,kimi")
+    folder = genuine("qwen3-w8a8").write(tmp_path / "checkpoint")
+    report = run.diagnose(str(folder), Options(static_only=True), {})
+    told = [f.message for f in report.findings if f.code == "patch-problem"]
+    assert len(told) == 2 and "broken.py" in told[0] and "'kimi'" in told[1]
+
+
+def test_control_characters_of_a_checkpoint_stay_out_of_the_terminal(tmp_path: Path) -> None:
+    report = Report("a", Options())
+    report.findings.append(Finding("tensor-absent", "x", examples=("bad\x1b[31m\nname" + "y" * 5000,)))
+    shown = to_text(report, width=100)
+    assert "\x1b" not in shown and "bad\\x1b[31m\\nname" in shown
+    assert max(map(len, shown.splitlines())) < 2100
 
 
 def test_list_reports_a_broken_patch(
