@@ -35,6 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if len(given) < 2 or given[0] != "serve" or given[1].startswith("-"):
         print(USAGE.format(pair=server.PAIR), file=sys.stderr)
         return 2
+    if given[1].startswith(("/", ".", "~")) and not Path(given[1]).expanduser().is_dir():
+        print(f"{given[1]}: no such folder; name one with config.json and *.safetensors files", file=sys.stderr)
+        return 2
     try:
         vllm = envs.build(server.PAIR) / "bin" / "vllm"
     except envs.BuildError as error:

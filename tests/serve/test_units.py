@@ -70,6 +70,13 @@ def test_wrong_use_is_told_how_to_use_it(arguments: list[str], capsys: pytest.Ca
     assert "usage: python -m ascend_hotfix.sim serve MODEL" in capsys.readouterr().err
 
 
+def test_a_folder_that_is_not_there_is_told_before_anything_is_imported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", str(tmp_path / "nowhere")]) == 2
+    assert f"{tmp_path / 'nowhere'}: no such folder" in capsys.readouterr().err
+
+
 LOG = """\
 INFO 01-01 00:00:00 [config.py:1] Starting
 (Worker pid=7) ERROR 01-01 00:00:01 [multiproc_executor.py:9] WorkerProc failed to start.

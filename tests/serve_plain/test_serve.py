@@ -129,6 +129,23 @@ def test_a_build_rule_mends_a_wrong_prefix_that_answers_wrongly(
         assert log.count(message) >= 1, message
 
 
+def test_strict_ends_the_server_with_the_finding(
+    python: Path, checkpoint: Callable[[str], Path], tmp_path: Path
+) -> None:
+    write_bad_patches(tmp_path)
+    for file in tmp_path.iterdir():
+        if file.name != "unused.py":
+            file.unlink()
+    environ = {**PLAIN, "ASCEND_HOTFIX_MODELS": "", "ASCEND_HOTFIX_PATH": str(tmp_path), "ASCEND_HOTFIX_STRICT": "1"}
+    log = tmp_path / "log"
+    with (
+        Server([python.parent / "vllm"], checkpoint("right"), *OPTIONS, log=log, env=environ) as server,
+        pytest.raises(ServerDied),
+    ):
+        server.wait_ready()
+    assert "unused.fix: its weights rules matched nothing" in log.read_text(errors="replace")
+
+
 def write_bad_patches(folder: Path) -> None:
     """One of each kind of bad patch."""
     (folder / "no_python.py").write_text("PATCH = ModelPatch(\n")
