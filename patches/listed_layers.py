@@ -90,20 +90,6 @@ PATCHES = (
         ),
     ),
     ModelPatch(
-        name="auto_round_mtp",
-        model_types=("qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_5_mtp"),
-        fixes=(
-            Fix(
-                id="draft-blocks",
-                why="the target's mapper drops mtp.layers from AutoRound's list of quantized blocks, and the draft is built in float",
-                refs=("vllm#49552",),
-                versions={"vllm": ">=0.27"},
-                retire="open at 2026-07-23; a draft that the checkpoint has in float stays float (float_mtp)",
-                lookup=(Prefix("mtp.layers", "language_model.model.layers"),),
-            ),
-        ),
-    ),
-    ModelPatch(
         name="minimax_m3_listed",
         model_types=("minimax_m3", "minimax_m3_vl"),
         fixes=(

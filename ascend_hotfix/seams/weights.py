@@ -236,6 +236,7 @@ class _Load:
         self.model, self.scope = model, current
         self.renamers = list(current.renamers("weights"))
         self.drops = list(current.records("drop"))
+        self._overrides = any(one.fix.override for one, _ in (*self.renamers, *self.drops))
         self.tensors = Tensors(model, current)
         self.seen: set[str] = set()
         self.last = ""
@@ -309,6 +310,8 @@ class _Load:
 
     def _renamed(self, name: str) -> str | None:
         """The name that is passed on, or None to drop the tensor."""
+        if not self._overrides and self.places.home(name) is not None:
+            return name  # it lands: no rule has anything to do
         for one, renamer in self.renamers:
             name = self._closer(one.patch, one.fix, renamer, name)
         for one, record in self.drops:

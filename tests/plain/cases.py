@@ -390,15 +390,6 @@ CASES: list[Case] = [
         right={"ignore": ["re:.*"]},
     ),
     Case(
-        "auto-round-draft",
-        ("vllm-project/vllm#49552",),
-        "0.30.0",
-        "cases_quantized.draft",
-        "auto_round_mtp.draft-blocks.lookup",
-        arguments={"kind": "auto_round", "arguments": "model.language_model.layers,mtp.layers"},
-        right={"kind": "auto_round", "arguments": ""},
-    ),
-    Case(
         "float-vision",
         ("vllm-project/vllm#27138",),
         "0.11.0",

@@ -10,7 +10,6 @@ from cases_weights import (
     LLAMA,
     NOTHING_QUANTIZED,
     QWEN2_5_VL,
-    QWEN3_5,
     QWEN3_5_MOE,
     QWEN3_MOE,
     QWEN3_NEXT,
@@ -224,7 +223,7 @@ def _glm4v_names(built: Any) -> dict[str, Any]:
 
 def draft(lab: plain.Lab, kind: str, arguments: Any) -> Any:
     """The draft model beside its target: which of its layers are quantized, and what its parameters hold."""
-    return {"mtp": _mtp, "auto_round": _auto_round, "eagle3": _eagle3}[kind](lab, arguments)
+    return {"mtp": _mtp, "eagle3": _eagle3}[kind](lab, arguments)
 
 
 def _build_draft(lab: plain.Lab, speculative: dict[str, Any]) -> tuple[Any, Any]:
@@ -248,28 +247,6 @@ def _mtp(lab: plain.Lab, but: list[str] | None) -> Any:
     model, vllm_config = _build_draft(lab, speculative)
     lab.load_into(model, vllm_config)
     return result(model)
-
-
-def _auto_round(lab: plain.Lab, blocks: str) -> Any:
-    """AutoRound's list of quantized blocks, mapped for the target and asked for the draft (vllm#49552)."""
-    from vllm.model_executor.models.utils import WeightsMapper
-
-    # As reported: the target's mapper acts on the list as a whole, with the row that takes mtp.* out.
-    WeightsMapper.get_rename_mapper = lambda self: self
-    quantization = {
-        "quant_method": "auto-round",
-        "bits": 4,
-        "group_size": 32,
-        "sym": True,
-        "packing_format": "auto_round:auto_gptq",
-        "data_type": "int",
-        **({"block_name_to_quantize": blocks} if blocks else {}),
-    }
-    # the processor's int4 layers are multiples of 32 wide
-    text = {**QWEN3_5["text_config"], "mtp_num_hidden_layers": 1, "linear_num_value_heads": 16}
-    lab.write({**QWEN3_5, "text_config": text, "quantization_config": quantization}, {"unused": (1,)})
-    model, _ = _build_draft(lab, {"method": "mtp", "num_speculative_tokens": 1})
-    return {name: method for name, method in methods(model).items() if ".layers." in name and "attn.attn" not in name}
 
 
 def _eagle3(lab: plain.Lab, ignore: list[str]) -> Any:

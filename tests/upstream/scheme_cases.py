@@ -231,7 +231,7 @@ def weight_only(checkpoint: str, fault: str | None = None) -> dict[str, float]:
     quantized = dict(lab.iter_weights(checkpoint))
     sizes = config.model_config.hf_text_config
     config.quant_config.packed_modules_mapping = {"qkv_proj": ["q_proj", "k_proj", "v_proj"]}
-    lab._start(config)
+    lab.start(config)
     found: dict[str, float] = {}
     for number in range(sizes.num_hidden_layers):
         prefix = f"model.layers.{number}.self_attn."
