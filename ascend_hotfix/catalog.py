@@ -93,6 +93,11 @@ class Catalog:
         """Every model_type that a patch names."""
         return {one for source in self.sources.values() for one in source.patch.model_types} - {"*"}
 
+    def meant(self, name: str) -> str:
+        """``; did you mean ...?`` with the known names nearest to *name*, or nothing."""
+        near = difflib.get_close_matches(name, sorted(self.known_names()), n=3, cutoff=0.5)
+        return f"; did you mean {', '.join(near)}?" if near else ""
+
     def wanted(self) -> list[Selection]:
         """The fixes that the toggle leaves, in catalog order, before model and versions are asked."""
         if self.off:
@@ -125,8 +130,7 @@ class Catalog:
                     f"{ENV_MODELS}: {given!r} in {self.toggle!r} is ignored; 'none' alone switches everything off"
                 )
                 continue
-            near = difflib.get_close_matches(term, sorted(known), n=3, cutoff=0.5)
-            hint = f"; did you mean {', '.join(near)}?" if near else "; 'ascend-hotfix list' shows the known names"
+            hint = self.meant(term) or "; 'ascend-hotfix list' shows the known names"
             messages.append(f"{ENV_MODELS}: {term!r} names no patch, model_type or fix{hint}")
         if self.sources and not messages and not self.wanted():
             messages.append(f"{ENV_MODELS}={self.toggle} leaves no fix; 'none' says that plainly")

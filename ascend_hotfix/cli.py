@@ -7,7 +7,6 @@ return an exit code; a mistake on the command line ends with one line and code 2
 from __future__ import annotations
 
 import argparse
-import difflib
 import errno
 import importlib
 import io
@@ -93,10 +92,7 @@ def _list(arguments: argparse.Namespace) -> int:
     wanted = {selection.name for selection in catalog.wanted()}
     asked: str | None = arguments.model_type
     if asked and asked not in catalog.known_names():
-        near = difflib.get_close_matches(asked, sorted(catalog.known_names()), n=3, cutoff=0.5)
-        print(
-            f"no patch is for {asked!r} alone" + (f"; did you mean {', '.join(near)}?" if near else ""), file=sys.stderr
-        )
+        print(f"no patch is for {asked!r} alone{catalog.meant(asked)}", file=sys.stderr)
     # a patch for every model is for this one too, unless the name is that of a patch alone
     shown = {asked} if asked in catalog.sources and asked not in catalog.model_types() else {asked, "*"}
     for name, source in sorted(catalog.sources.items()):

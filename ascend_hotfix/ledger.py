@@ -74,6 +74,15 @@ class Ledger:
         """All hits in this process."""
         return sum(entry.hits for entry in self)
 
+    def used(self) -> dict[str, int]:
+        """``patch.fix-id`` of each fix that did something -> its hits at all seams."""
+        used: dict[str, int] = {}
+        for entry in self:
+            if entry.hits:
+                name = f"{entry.patch}.{entry.fix}"
+                used[name] = used.get(name, 0) + entry.hits
+        return used
+
     def settle(self) -> None:
         """After loading: what is still armed was not needed. A seam that this load did not pass stays armed."""
         for entry in self:
@@ -82,12 +91,7 @@ class Ledger:
 
     def summary(self) -> str:
         """One line: how many hits by which fixes, and what went wrong."""
-        used: dict[str, int] = {}
-        for entry in self:
-            if entry.hits:
-                name = f"{entry.patch}.{entry.fix}"
-                used[name] = used.get(name, 0) + entry.hits
-        parts = [f"{name} ({hits} hits)" for name, hits in sorted(used.items())]
+        parts = [f"{name} ({hits} hits)" for name, hits in sorted(self.used().items())]
         bad = [f"{e.patch}.{e.fix} {e.state} at {e.seam}" for e in self if e.state in ("drifted", "failed")]
         text = "applied " + ", ".join(parts) if parts else "nothing had to be fixed"
         return text + (f"; NOT applied: {', '.join(sorted(set(bad)))}" if bad else "")

@@ -218,27 +218,17 @@ def check(
     model_dir: str, tensor_parallel_size: int = 1, expert_parallel: bool = False, rank: int = 0, draft: bool = True
 ) -> dict[str, Any]:
     """A case for the zygote: :func:`rehearse`, as plain data."""
+    from ascend_hotfix.ledger import LEDGER
+
     found = rehearse(read_checkpoint(model_dir), Split(tensor_parallel_size, expert_parallel, rank), draft=draft)
     return {
-        "fixes": _fixes(),
+        "fixes": LEDGER.used(),
         "findings": [finding_data(one) for one in found.findings],
         "parts": [
             {"role": p.role, "model_class": p.model_class, "parameters": len(p.parameters), "landed": len(p.landed)}
             for p in found.parts
         ],
     }
-
-
-def _fixes() -> dict[str, int]:
-    """``patch.fix-id`` of each fix that did something in this process -> how often."""
-    from ascend_hotfix.ledger import LEDGER
-
-    hits: dict[str, int] = {}
-    for entry in LEDGER:
-        if entry.hits:
-            name = f"{entry.patch}.{entry.fix}"
-            hits[name] = hits.get(name, 0) + entry.hits
-    return hits
 
 
 def finding_data(finding: Finding) -> dict[str, Any]:

@@ -315,16 +315,12 @@ class _Load:
         for one, renamer in self.renamers:
             name = self._closer(one.patch, one.fix, renamer, name)
         for one, record in self.drops:
-            if self._stays(one.fix, name) or not matches(record.pattern, name):
-                continue
-            if one.fix.override or self.places.closeness(name) < PARAMETER:
+            if matches(record.pattern, name) and (one.fix.override or self.places.closeness(name) < PARAMETER):
                 LEDGER.hit(one.patch, one.fix.id, "drop", name)
                 return None
         return name
 
     def _closer(self, patch: str, fix: Any, renamer: Renamer, name: str) -> str:
-        if self._stays(fix, name):
-            return name
         before = -1 if fix.override else None
         for candidate in renamer.candidates(name):
             if before is None:
@@ -333,10 +329,6 @@ class _Load:
                 LEDGER.hit(patch, fix.id, "weights", f"{name} -> {candidate.new}")
                 return renamer.count(candidate)
         return name
-
-    def _stays(self, fix: Any, name: str) -> bool:
-        """Does *name* land, so that *fix* has nothing to do? Asked of every tensor, and quicker than its rules."""
-        return not fix.override and self.places.home(name) is not None
 
     def finish(self, loaded: Any) -> Any:
         """Fills what no tensor has filled, and says what was done."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from pathlib import Path
 
@@ -125,6 +126,11 @@ def _dangling(root: Path) -> None:
     (root / MAIN).symlink_to(root / "blobs" / "gone")
 
 
+def _pipe(root: Path) -> None:
+    (root / MAIN).unlink()
+    os.mkfifo(root / MAIN)
+
+
 @pytest.mark.parametrize(
     ("damage", "code"),
     [
@@ -140,6 +146,7 @@ def _dangling(root: Path) -> None:
         (_pointer, "lfs-pointer"),
         (_empty, "file-truncated"),
         (_dangling, "file-unreadable"),
+        (_pipe, "file-unreadable"),
     ],
 )
 def test_damaged_weight_file_names_the_file_and_the_remedy(damage: object, code: str, tmp_path: Path) -> None:

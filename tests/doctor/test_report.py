@@ -439,6 +439,16 @@ def test_reader_that_goes_away_is_no_traceback(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr and "Exception" not in done.stderr
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a device that is always full")
+def test_a_full_disk_is_one_line() -> None:
+    command = [sys.executable, "-m", "ascend_hotfix.cli", "list"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT, timeout=120)
+    assert (
+        done.returncode == 2 and done.stderr == "ascend-hotfix: the output cannot be written: No space left on device\n"
+    )
+
+
 def test_locale_that_cannot_show_the_text_is_no_error(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ascend_hotfix.cli", "doctor", str(tmp_path / "权重"), "--language", "zh"]
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}

@@ -74,11 +74,7 @@ class Built:
 
 def hits() -> dict[str, int]:
     """``patch.fix`` -> hits of every fix that did something."""
-    found: dict[str, int] = {}
-    for entry in LEDGER:
-        if entry.hits:
-            found[f"{entry.patch}.{entry.fix}"] = found.get(f"{entry.patch}.{entry.fix}", 0) + entry.hits
-    return found
+    return LEDGER.used()
 
 
 def stored(folder: Path) -> dict[str, Any]:
