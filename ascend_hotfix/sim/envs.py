@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -82,11 +83,20 @@ def _base() -> Path:
 
 
 def _install_torch(directory: Path) -> None:
-    """The CPU build where the configured index has it; otherwise what the plain version gives."""
+    """The CPU build where the configured index has it; otherwise what the plain version gives, if that is one.
+
+    Beside a CUDA build torch_npu cannot be loaded: both register the same allocator keys, and the process is aborted.
+    """
     try:
         _pip(directory, directory, [f"torch=={matrix.TORCH}+cpu"])
     except BuildError:
         _pip(directory, directory, [f"torch=={matrix.TORCH}"])
+    built = runpy.run_path(str(_site(directory) / "torch" / "version.py"))
+    if built.get("cuda") or built.get("hip"):
+        raise BuildError(
+            f"pip found torch {built['__version__']}, beside which torch_npu cannot be loaded; expected the CPU build. Name "
+            f"PyTorch's index of CPU wheels in PIP_EXTRA_INDEX_URL, or a folder with the wheel in PIP_FIND_LINKS, and try again"
+        )
 
 
 def _overlay(row: matrix.Row) -> Path:
