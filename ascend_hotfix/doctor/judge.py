@@ -341,6 +341,8 @@ def _load_findings(
         if rooted(_module(name)) or _harmless_unwritten(name, part, tensors, homes):
             continue
         found.add("parameter-unwritten", name, place=place, leaf=_leaf(name))
+    for name, (patch, value) in part.filled.items():
+        found.add("parameter-filled", name, place=place, leaf=_leaf(name), patch=patch, value=value)
     for name, boxes in part.partial.items():
         if rooted(_module(name)):
             continue

@@ -23,6 +23,7 @@ from typing import Any
 
 from ascend_hotfix.doctor.findings import pattern
 from ascend_hotfix.doctor.observe import Box, Description, Frame, Recorder, Region, box_of, uncovered, watching
+from ascend_hotfix.names import matches
 
 __all__ = ["Part", "Refused", "fused_rows", "meta_tensors", "observe"]
 
@@ -71,6 +72,7 @@ class Part:
     ``modules`` maps a module to its class; ``landed`` a tensor to the parameters it reached; ``unwritten`` parameters
     to (shape, dtype); ``partial`` to their unwritten boxes; ``cut`` tensors to the boxes of them that went nowhere;
     ``cast`` and ``spread`` are (tensor, of the tensor, parameter, of the parameter) for dtype kind and shape.
+    ``filled`` are parameters that no tensor fills and an armed patch does, to the patch and its value.
     """
 
     role: str
@@ -88,6 +90,7 @@ class Part:
     landed: dict[str, tuple[str, ...]] = field(default_factory=dict)
     modules: dict[str, str] = field(default_factory=dict)
     parameters: dict[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
+    filled: dict[str, tuple[str, float]] = field(default_factory=dict)
     packed: dict[str, list[str]] = field(default_factory=dict)
     description: dict[str, Any] = field(default_factory=dict)
 
@@ -544,7 +547,21 @@ def observe(
     with watching(recorder):
         _load(load, _Feed(meta_tensors(tensors), apart), recorder, part)
     _collect(model, tensors, recorder, part, ranks)
+    _leave_to_patches(model, part)
     return part
+
+
+def _leave_to_patches(model: Any, part: Part) -> None:
+    """Take out of *part* what an armed patch says of the rest: tensors that it drops, parameters that it fills."""
+    from ascend_hotfix import scope
+
+    current = scope.of_model(model)
+    drops = [record.pattern for _, record in current.records("drop")]
+    part.unused = [name for name in part.unused if not any(matches(drop, name) for drop in drops)]
+    for one, record in current.records("fill"):
+        for name in [name for name in part.unwritten if matches(record.pattern, name)]:
+            del part.unwritten[name]
+            part.filled[name] = one.name, record.value
 
 
 def fused_rows() -> dict[str, list[tuple[str, ...]]]:

@@ -89,7 +89,7 @@ def _dry_stage(report: Report, suggest: Path | None, progress: Progress | None) 
 # What the static stage says, and how the dry run says the same: code and the param that must agree.
 ECHOES = {
     "router-bias-absent": ("parameter-unwritten", "leaf"),
-    "router-bias-filled": ("parameter-unwritten", "leaf"),
+    "router-bias-filled": ("parameter-filled", "leaf"),
     "companion-absent": ("parameter-unwritten", "leaf"),
     "scheme-not-in-release": ("scheme-unsupported", "scheme"),
 }

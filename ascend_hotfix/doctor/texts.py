@@ -571,6 +571,12 @@ TEXTS: dict[str, Text] = {
         "no error: they stay as memory was, the answers are wrong",
         "take a complete checkpoint; where the publisher left them out, a patch can fill them",
     ),
+    "parameter-filled": Text(
+        WARNING,
+        "no tensor fills {count} {leaf} parameters of the {place} model, such as {example}; {patch} fills them with {value}",
+        "the model loads; its answers are right only if these tensors of the float model are {value} too",
+        "compare with the float model, and copy the tensors from it if they differ",
+    ),
     "parameter-partial": Text(
         FAULT,
         "{count} parts of {leaf} parameters such as {example} stay unwritten: {where}",

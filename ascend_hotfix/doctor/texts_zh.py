@@ -429,6 +429,11 @@ TEXTS_ZH: dict[str, tuple[str, str, str]] = {
         GARBAGE,
         "换用完整的权重；如果发布方没有提供，补丁可以填充",
     ),
+    "parameter-filled": (
+        "{place} 模型的 {count} 个 {leaf} 参数没有张量填充，如 {example}；{patch} 用 {value} 填充",
+        "模型可以加载；只有浮点模型的这些张量也是 {value} 时输出才正确",
+        "与浮点模型比较，不同则从中复制这些张量",
+    ),
     "parameter-partial": (
         "{leaf} 参数的 {count} 个部分（如 {example}）没有写入：{where}",
         "不报错：这些部分保持分配时的内存内容，输出错误",
