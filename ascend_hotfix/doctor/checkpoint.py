@@ -12,12 +12,16 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import os
 import re
 import struct
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,10 +52,12 @@ BITS = {
     **dict.fromkeys(("I32", "U32", "F32"), 32),
     **dict.fromkeys(("I64", "U64", "F64", "C64"), 64),
 }
+_INT = frozenset({int})
 _NUMBERED = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<total>\d{5})\.safetensors")
 _RANK = re.compile(r"model-rank-(?P<rank>\d+)-part-(?P<part>\d+)\.safetensors")
 _RANK_FOLDER = re.compile(r"rank_?\d+")
 
+Span = tuple[int, int, str, int | None]  # begin and end of a tensor's data in bytes, its name, bits by its shape
 Progress = Callable[[int, int, str], None]
 
 
@@ -79,14 +85,23 @@ class Index:
     weight_map: Mapping[str, str]
     wrapped: bool
 
+    @cached_property
+    def counts(self) -> Mapping[str, int]:
+        """File name to the number of tensors that the index puts into it."""
+        return Counter(self.weight_map.values())
+
 
 @dataclass(frozen=True)
 class Description:
-    """A ModelSlim description. ``schemes``: tensor name to scheme; ``metadata``: all else; ``place``: its file."""
+    """A ModelSlim description. ``schemes``: tensor name to scheme; ``metadata``: all else; ``place``: its file.
+
+    ``absent``: those names of ``schemes`` that no tensor has.
+    """
 
     place: str
     schemes: Mapping[str, str]
     metadata: Mapping[str, Any]
+    absent: Sequence[str] = ()
 
     def meta(self, key: str) -> Any:
         """A metadata value under its plain or its prefixed name (``thinker.version``), or None."""
@@ -212,18 +227,51 @@ def _raw_header(path: Path) -> tuple[dict[str, Any], int, int]:
     return header, 8 + length, size
 
 
-def _entry(name: str, raw: Any) -> tuple[str, tuple[int, ...], int, int]:
-    """(dtype, shape, begin, end) of one header entry, offsets in bytes from the data's start. Raises _Bad."""
+def _bits(dtype: str, shape: tuple[int, ...]) -> int | None:
+    """Bits that a tensor takes, None where *dtype* is unknown. Raises ValueError for a negative extent."""
+    if min(shape, default=0) < 0:
+        raise ValueError(shape)
+    bits = BITS.get(dtype)
+    return bits and bits * math.prod(shape)
+
+
+def _read_entries(header: Mapping[str, Any], place: str, tensors: dict[str, Tensor]) -> list[Span]:
+    """Put the entries of a header into *tensors*; returns where their data are. Raises _Bad at the first bad one.
+
+    The checks stand in one loop and what is stored alike shares one Tensor: there may be 140,000 entries.
+    """
+    spans: list[Span] = []
+    kinds: dict[tuple[str, tuple[int, ...]], tuple[Tensor, int | None]] = {}
+    name = ""
     try:
-        dtype, shape, (begin, end) = raw["dtype"], tuple(raw["shape"]), raw["data_offsets"]
-        sizes = (*shape, begin, end)
-        # bool is an int, so compare types: a JSON true is no size
-        good = isinstance(dtype, str) and set(map(type, sizes)) == {int} and min(sizes) >= 0
+        for name, entry in header.items():
+            dtype, shape, (begin, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
+            # bool is an int, so compare types: a JSON true is no size
+            if not (type(begin) is type(end) is int and begin >= 0 <= end and _INT.issuperset(map(type, shape))):
+                raise ValueError(entry)
+            kind = kinds.get((dtype, shape))
+            if kind is None:
+                kind = kinds[dtype, shape] = Tensor(dtype, shape, place), _bits(dtype, shape)
+            tensors[name], bits = kind
+            spans.append((begin, end, name, bits))
     except (KeyError, TypeError, ValueError):
-        good = False
-    if not good:
-        raise _Bad("header-corrupt", problem=f"the entry {name} needs dtype, shape and two data_offsets")
-    return dtype, shape, begin, end
+        problem = f"the entry {name} needs dtype, shape and two data_offsets"
+        raise _Bad("header-corrupt", problem=problem) from None
+    return spans
+
+
+def _check_spans(spans: list[Span], tensors: Mapping[str, Tensor], place: str, found: Collector) -> int:
+    """Each tensor has as many bytes as its dtype and shape take, without gaps between them; returns where data end."""
+    position = 0
+    for begin, end, name, bits in sorted(spans):
+        if bits is None:
+            found.add("dtype-unknown", name, place=place, dtype=tensors[name].dtype)
+        elif bits != 8 * (end - begin):
+            found.add("tensor-size", name, place=place)
+        if begin != position:
+            found.add("tensor-offsets", name, place=place)
+        position = max(position, end)
+    return position
 
 
 def _read_safetensors(path: Path, place: str, found: Collector) -> dict[str, Tensor]:
@@ -235,36 +283,23 @@ def _read_safetensors(path: Path, place: str, found: Collector) -> dict[str, Ten
     try:
         header, data, size = _raw_header(path)
         header.pop("__metadata__", None)
-        spans = []
-        for name, raw in header.items():
-            dtype, shape, begin, end = _entry(name, raw)
-            tensors[name] = Tensor(dtype, shape, place)
-            spans.append((begin, end, name))
-            bits = BITS.get(dtype)
-            if bits is None:
-                found.add("dtype-unknown", name, place=place, dtype=dtype)
-                continue
-            for extent in shape:
-                bits *= extent
-            if bits != 8 * (end - begin):
-                found.add("tensor-size", name, place=place)
+        position = _check_spans(_read_entries(header, place, tensors), tensors, place, found)
     except _Bad as bad:
         found.add(bad.code, place=place, **bad.params)
         return tensors
     except OSError as error:
         found.add("file-unreadable", place=place, problem=error.strerror or str(error))
         return tensors
-    spans.sort()
-    position = 0
-    for begin, end, name in spans:
-        if begin != position:
-            found.add("tensor-offsets", name, place=place)
-        position = max(position, end)
     if data + position > size:
         found.add("file-truncated", place=place, found=size, expected=data + position)
     elif data + position < size:
         found.add("file-too-long", place=place, found=size, expected=data + position)
     return tensors
+
+
+def _texts(entries: Mapping[str, Any]) -> dict[str, str]:
+    """The entries that are strings; equal ones share one object, as 140,000 entries hold few different ones."""
+    return {name: sys.intern(value) for name, value in entries.items() if isinstance(value, str)}
 
 
 def _read_index(path: Path, found: Collector) -> Index | None:
@@ -274,12 +309,12 @@ def _read_index(path: Path, found: Collector) -> Index | None:
         return None
     wrapped = isinstance(content.get("weight_map"), dict)
     entries = content["weight_map"] if wrapped else {k: v for k, v in content.items() if k != "metadata"}
-    weight_map = {}
-    for name, file in entries.items():
-        if isinstance(file, str) and file:
-            weight_map[name] = file
-        else:
-            found.add("index-entry", name, place=path.name)
+    weight_map = _texts(entries)
+    if len(weight_map) < len(entries) or "" in weight_map.values():
+        for name in entries:
+            if not weight_map.get(name):
+                found.add("index-entry", name, place=path.name)
+                weight_map.pop(name, None)
     if not wrapped:
         found.add(
             "index-unusable" if path.name == VLLM_INDEX or not weight_map else "index-no-weight-map", place=path.name
@@ -303,10 +338,8 @@ def _read_optional(root: Path, description: Description | None, found: Collector
     return tensors
 
 
-def _is_metadata(key: str, value: object, tensors: Mapping[str, Tensor]) -> bool:
-    """Is this entry of a description about the checkpoint rather than about one tensor?"""
-    if key in tensors:
-        return False
+def _is_metadata(key: str, value: object) -> bool:
+    """Is this entry, which no tensor has the name of, about the checkpoint rather than about one tensor?"""
     if key.rpartition(".")[2] in METADATA_LEAVES:
         return True
     return "." not in key and not (isinstance(value, str) and is_scheme(value))
@@ -314,16 +347,16 @@ def _is_metadata(key: str, value: object, tensors: Mapping[str, Tensor]) -> bool
 
 def _describe(place: str, raw: Mapping[str, Any], tensors: Mapping[str, Tensor], found: Collector) -> Description:
     """Split the content of a description into schemes and metadata."""
-    schemes: dict[str, str] = {}
-    metadata: dict[str, Any] = {}
-    for key, value in raw.items():
-        if _is_metadata(key, value, tensors):
-            metadata[key] = value
-        elif isinstance(value, str):
-            schemes[key] = value
-        else:
-            found.add("description-entry", key, place=place, kind=f"a {type(value).__name__}")
-    return Description(place, schemes, metadata)
+    strange = [key for key in raw if key not in tensors]
+    metadata = {key: raw[key] for key in strange if _is_metadata(key, raw[key])}
+    schemes = _texts(raw)
+    for key in metadata:
+        schemes.pop(key, None)
+    if len(schemes) + len(metadata) < len(raw):
+        for key, value in raw.items():
+            if key not in schemes and key not in metadata:
+                found.add("description-entry", key, place=place, kind=f"a {type(value).__name__}")
+    return Description(place, schemes, metadata, [key for key in strange if key in schemes])
 
 
 def _read_description(
@@ -361,7 +394,7 @@ def _check_numbering(files: Mapping[str, object], named: Mapping[str, int], sour
 
 def _owner(indexes: tuple[Index, ...], files: Mapping[str, object]) -> Index | None:
     """The index that belongs to the files: the one that names most of those that are here, if it names any."""
-    named = [(len(set(index.weight_map.values()) & files.keys()), len(index.weight_map), index) for index in indexes]
+    named = [(len(index.counts.keys() & files.keys()), len(index.weight_map), index) for index in indexes]
     here, _, index = max(named, key=lambda item: item[:2], default=(0, 0, None))
     return index if here else None
 
@@ -371,12 +404,9 @@ def _check_indexes(
 ) -> frozenset[str]:
     """Compare the indexes with the files; returns the files that vLLM reads."""
     read = frozenset(files)
-    counts: dict[str, int] = {}
-    for file in owner.weight_map.values() if owner else ():
-        counts[file] = counts.get(file, 0) + 1
-    _check_numbering(files, counts, owner.file if owner else "", found)
+    _check_numbering(files, owner.counts if owner else {}, owner.file if owner else "", found)
     for index in indexes:
-        names = set(index.weight_map.values())
+        names = index.counts.keys()
         absent = names - files.keys()
         if index is not owner and absent:
             found.add("index-stale", min(absent), place=index.file, count=len(absent))
@@ -401,10 +431,9 @@ def _merge(files: Mapping[str, Mapping[str, Tensor]], read: frozenset[str], foun
     """All tensors of the files that vLLM reads; a name in two of them is reported."""
     merged: dict[str, Tensor] = {}
     for file in sorted(read):
-        for name, tensor in files[file].items():
-            if name in merged:
-                found.add("tensor-duplicate", name, files=f"{merged[name].file} and {file}")
-            merged[name] = tensor
+        for name in filter(merged.__contains__, files[file]):
+            found.add("tensor-duplicate", name, files=f"{merged[name].file} and {file}")
+        merged.update(files[file])
     return merged
 
 

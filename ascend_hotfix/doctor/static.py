@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ascend_hotfix.doctor.checkpoint import DESCRIPTION_FILE, Checkpoint, collector_paused
@@ -25,7 +25,6 @@ from ascend_hotfix.doctor.structure import (
     check_layers,
     check_router_bias,
     check_shadowed,
-    experts_by_layer,
 )
 from ascend_hotfix.doctor.view import View, view
 from ascend_hotfix.versions import fits
@@ -149,19 +148,21 @@ def _check_listing(seen: View) -> None:
     if index is None:
         return
     tensors = checkpoint.tensors
-    absent = []
+    strange = []
     for name, file in index.weight_map.items():
         tensor = tensors.get(name)
-        if tensor is not None:
-            if tensor.file != file:
-                found.add("index-wrong-file", name, place=index.file)
-        elif name not in checkpoint.unread and seen.may_miss(name):
-            found.add("tensor-absent", name, place=index.file)
-            absent.append(name)
+        if tensor is None:
+            strange.append(name)
+        elif tensor.file != file:
+            found.add("index-wrong-file", name, place=index.file)
+    absent = [name for name in strange if name not in checkpoint.unread and seen.may_miss(name)]
+    for name in absent:
+        found.add("tensor-absent", name, place=index.file)
     seen.mark_gone(absent)
-    for name in tensors:
-        if name not in index.weight_map:
-            found.add("tensor-unlisted", name, place=index.file)
+    if len(index.weight_map) - len(strange) < len(tensors):
+        for name in tensors:
+            if name not in index.weight_map:
+                found.add("tensor-unlisted", name, place=index.file)
 
 
 def _difference(described: str, filed: str) -> tuple[str, str]:
@@ -201,24 +202,39 @@ def _shown(part: str) -> str:
     return re.sub(r"(?<![^.])\d+(?![^.])", "*", part) or "(nothing)"
 
 
-def _check_renames(seen: View, place: str) -> None:
-    """Entries under another name than their tensor: one finding per difference, and the schemes put right."""
-    tensors = seen.checkpoint.tensors
-    lonely = [name for name in seen.schemes if name not in tensors and seen.may_miss(name)]
-    unnamed = [name for name in tensors if name not in seen.schemes and not UNDESCRIBED.fullmatch(name)]
-    for described, filed in _pair(lonely, unnamed).items() if lonely and unnamed else ():
+def _unmatched(seen: View) -> tuple[list[str], list[str]]:
+    """Entries that have no tensor, and tensors that should have an entry and have none."""
+    tensors, description = seen.checkpoint.tensors, seen.checkpoint.description
+    absent = description.absent if description is not None else ()
+    lonely = [name for name in absent if seen.may_miss(name)]
+    if len(seen.schemes) - len(absent) == len(tensors):  # every tensor has its entry
+        return lonely, []
+    return lonely, [name for name in tensors if name not in seen.schemes and not UNDESCRIBED.fullmatch(name)]
+
+
+def _check_renames(seen: View, place: str, lonely: list[str], unnamed: list[str]) -> tuple[list[str], list[str]]:
+    """Entries under another name than their tensor: one finding per difference, and the schemes put right.
+
+    Returns the entries and the tensors that are left.
+    """
+    pairs = _pair(lonely, unnamed) if lonely and unnamed else {}
+    for described, filed in pairs.items():
         old, new = _difference(described, filed)
         seen.found.add("description-renamed", described, place=place, described=_shown(old), filed=_shown(new))
-        seen.schemes[filed] = seen.schemes.pop(described)
+    if pairs:
+        seen.schemes = {pairs.get(name, name): scheme for name, scheme in seen.schemes.items()}
+    paired = set(pairs.values())
+    return [name for name in lonely if name not in pairs], [name for name in unnamed if name not in paired]
 
 
-def _check_described(seen: View, place: str) -> None:
+def _check_described(seen: View, place: str, lonely: list[str], unnamed: list[str]) -> None:
     """Every entry has its tensor and every tensor its entry."""
     tensors, found = seen.checkpoint.tensors, seen.found
     tied = seen.checkpoint.config.get("tie_word_embeddings") or seen.text_config.get("tie_word_embeddings")
     absent = []
-    for name, scheme in seen.schemes.items():
-        if name in tensors or not seen.may_miss(name) or COMPUTED.fullmatch(name):
+    for name in lonely:
+        scheme = seen.schemes[name]
+        if COMPUTED.fullmatch(name):
             continue
         if not is_float(scheme):
             found.add("described-tensor-absent", name, place=place, scheme=scheme)
@@ -227,12 +243,10 @@ def _check_described(seen: View, place: str) -> None:
             found.add("described-float-absent", name, place=place)
             absent.append(name)
     seen.mark_gone(absent)
-    for name, tensor in tensors.items():
-        if name in seen.schemes or UNDESCRIBED.fullmatch(name):
-            continue
+    for name in unnamed:
         if seen.draft(name):
             found.add("draft-undescribed", name, place=place)
-        elif name.endswith((".weight", ".weight_packed")) and len(tensor.shape) == 2:
+        elif name.endswith((".weight", ".weight_packed")) and len(tensors[name].shape) == 2:
             found.add("tensor-undescribed", name, place=place)
         elif not _weight_undescribed(seen, name):
             found.add("extra-undescribed", name, place=place)
@@ -242,6 +256,11 @@ def _weight_undescribed(seen: View, name: str) -> bool:
     """Is the weight beside this tensor without an entry too, and reported for both?"""
     weight = f"{name.rpartition('.')[0]}.weight"
     return weight in seen.checkpoint.tensors and weight not in seen.schemes
+
+
+def _quantized(seen: View) -> Iterator[str]:
+    """The scheme of each quantized weight."""
+    return (scheme for name, scheme in seen.schemes.items() if name.endswith(".weight") and not is_float(scheme))
 
 
 def _check_names_of_schemes(seen: View, place: str) -> None:
@@ -257,11 +276,10 @@ def _check_names_of_schemes(seen: View, place: str) -> None:
                 seen.found.add("scheme-unknown", name, place=place, scheme=scheme, nearest=nearest)
     description = seen.checkpoint.description
     said = description.meta("model_quant_type") if description is not None else None
-    weights = Counter(s for n, s in seen.schemes.items() if n.endswith(".weight") and not is_float(s))
-    most = weights.most_common(1)[0][0] if weights else None
     # A mixed checkpoint is named after one of its schemes, and not by the most frequent; only a stranger is noted.
-    if isinstance(said, str) and most is not None and said not in weights:
-        seen.found.add("model-quant-type", place=place, said=said, most=most)
+    if isinstance(said, str) and said not in _quantized(seen):
+        for most, _ in Counter(_quantized(seen)).most_common(1):
+            seen.found.add("model-quant-type", place=place, said=said, most=most)
     if description is not None:
         prefixed = [key for key in description.metadata if key.endswith((".version", ".model_quant_type"))]
         if prefixed:
@@ -300,18 +318,17 @@ def _check(
     _check_block(checkpoint, found, release)
     seen = view(checkpoint, found)
     _check_listing(seen)
-    _check_renames(seen, place)
-    _check_described(seen, place)
+    left = _check_renames(seen, place, *_unmatched(seen))
+    _check_described(seen, place, *left)
     _check_names_of_schemes(seen, place)
     check_schemes(seen, release)
     check_layers(seen)
-    experts = experts_by_layer(seen)
-    check_experts(seen, experts)
+    check_experts(seen)
     check_fused(seen)
     check_shadowed(seen, release)
     check_stored(seen)
     check_attention(seen)
-    check_router_bias(seen, experts, fills)
+    check_router_bias(seen, fills)
     check_heads(seen)
     check_draft(seen)
     return found.findings()

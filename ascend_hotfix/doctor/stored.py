@@ -17,11 +17,10 @@ from ascend_hotfix.doctor.schemes import (
     is_float,
     scheme_of,
 )
-from ascend_hotfix.doctor.view import TOWERS, View
+from ascend_hotfix.doctor.view import TOWERS, WEIGHTS, View
 
 __all__ = ["check_attention", "check_stored"]
 
-WEIGHTS = ("weight", "weight_packed")
 ROW_PARALLEL = frozenset({"down_proj", "o_proj", "w2"})
 COLUMN_PARALLEL = frozenset({"gate_proj", "up_proj", "q_proj", "k_proj", "v_proj", "w1", "w3"})
 CACHE = ("kv_cache_scale", "kv_cache_offset")
@@ -149,19 +148,15 @@ def check_stored(view: View) -> None:
     Thousands of experts are stored alike: what was found right once is not looked at again, except where tensors are
     known to be missing and a finding may have been held back for that.
     """
-    schemes, found = view.schemes, view.found
     remember = not view.gone and not view.blind
     right = set()
-    for module, leaves in view.modules.items():
-        stored = [
-            (leaf, tensor.dtype, tensor.shape, schemes.get(f"{module}.{leaf}")) for leaf, tensor in leaves.items()
-        ]
-        alike = module.rpartition(".")[2], tuple(stored)
+    for module, form in view.forms.items():
+        alike = module.rpartition(".")[2], form
         if alike in right:
             continue
-        before = found.added
-        _check_module(view, module, leaves)
-        if remember and found.added == before:
+        before = view.found.added
+        _check_module(view, module, view.modules[module])
+        if remember and view.found.added == before:
             right.add(alike)
 
 
@@ -239,7 +234,7 @@ def check_attention(view: View) -> None:
     if description is None:
         return
     without = []
-    for module in view.modules:
+    for module in view.outside:
         attention, _, part = module.rpartition(".")
         if part == "k_proj" and f"{attention}.v_proj" in view.modules:
             has_scales = _check_cache_scales(view, attention, ["k_proj", "v_proj"])
@@ -249,7 +244,7 @@ def check_attention(view: View) -> None:
         for attention in without:
             if view.may_miss(f"{attention}.k_proj.kv_cache_scale"):
                 view.found.add("kv-scale-layers", attention)
-    layers = {m.rpartition(".")[0]: None for m in view.modules if m.rpartition(".")[2] in FA_PARTS}
+    layers = {m.rpartition(".")[0]: None for m in view.outside if m.rpartition(".")[2] in FA_PARTS}
     declared = {
         key.removesuffix(".quant_type"): value
         for key, value in description.metadata.items()

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ascend_hotfix.doctor.checkpoint import model_types
 from ascend_hotfix.doctor.findings import pattern
 from ascend_hotfix.doctor.schemes import is_float, scheme_of
-from ascend_hotfix.doctor.view import TOWERS, View, layer_count
+from ascend_hotfix.doctor.view import TOWERS, WEIGHTS, Experts, View, layer_count
 from ascend_hotfix.names import matches
 from ascend_hotfix.versions import fits
 
 __all__ = [
-    "Experts",
     "Filling",
     "check_draft",
     "check_experts",
@@ -28,7 +26,6 @@ __all__ = [
     "check_layers",
     "check_router_bias",
     "check_shadowed",
-    "experts_by_layer",
 ]
 
 FUSED: tuple[tuple[str, ...], ...] = (
@@ -81,45 +78,12 @@ def _spans(numbers: list[int]) -> str:
 # -- experts ----------------------------------------------------------------------------------------------------------
 
 
-Kind = tuple[str, tuple[int, ...]]  # dtype and shape
-
-
 class Filling(NamedTuple):
     """A selected patch gives parameters that match *pattern* this *value* where no tensor does."""
 
     pattern: str
     value: float
     patch: str
-
-
-@dataclass
-class Experts:
-    """The experts of one layer: per part (``gate_proj.weight``) how many experts store it how."""
-
-    numbers: set[int] = field(default_factory=set)
-    parts: dict[str, dict[Kind, int]] = field(default_factory=dict)
-    schemes: dict[str, int] = field(default_factory=dict)
-
-
-def experts_by_layer(view: View) -> dict[str, Experts]:
-    """Every ``*.experts`` container that numbers its experts."""
-    containers: dict[str, Experts] = {}
-    for module, leaves in view.modules.items():
-        container, found, rest = module.rpartition(".experts.")
-        number, _, child = rest.partition(".")
-        if not found or not number.isdecimal():
-            continue
-        experts = containers.get(container)
-        if experts is None:
-            experts = containers[container] = Experts()
-        experts.numbers.add(int(number))
-        for leaf, tensor in leaves.items():
-            kinds = experts.parts.setdefault(f"{child}.{leaf}" if child else leaf, {})
-            kind = tensor.dtype, tensor.shape
-            kinds[kind] = kinds.get(kind, 0) + 1
-            if leaf in ("weight", "weight_packed") and (scheme := view.schemes.get(f"{module}.{leaf}")) is not None:
-                experts.schemes[scheme] = experts.schemes.get(scheme, 0) + 1
-    return {f"{container}.experts": experts for container, experts in containers.items()}
 
 
 def _expected_experts(view: View) -> int | None:
@@ -143,7 +107,7 @@ def _check_expert_numbers(view: View, container: str, experts: Experts, expected
 def _check_expert_parts(view: View, container: str, experts: Experts) -> None:
     """Every expert of a layer has the same parts, stored alike."""
     tensors = view.checkpoint.tensors
-    for part, kinds in experts.parts.items():
+    for part, kinds in experts.kinds.items():
         leaf = part.rpartition(".")[2]
         unread = any(
             (s := scheme_of(name)) and leaf in s.companions and not s.companions[leaf].read for name in experts.schemes
@@ -163,27 +127,27 @@ def _check_expert_parts(view: View, container: str, experts: Experts) -> None:
                     view.found.add("expert-shape", f"{container}.{number}.{part}", what=what)
 
 
-def _mix(schemes: dict[str, int]) -> str:
+def _mix(schemes: Mapping[str, int]) -> str:
     return " and ".join(scheme for scheme, _ in sorted(schemes.items(), key=lambda item: (-item[1], item[0])))
 
 
-def check_experts(view: View, layers: Mapping[str, Experts]) -> None:
+def check_experts(view: View) -> None:
     """Numbers, parts and schemes of the experts of each layer. Runs before the checks of single modules."""
     expected = _expected_experts(view)
-    for container, experts in layers.items():
+    for container, experts in view.experts.items():
         _check_expert_numbers(view, container, experts, expected)
         _check_expert_parts(view, container, experts)
         if len(experts.schemes) > 1:
             view.found.add("experts-mixed", container, mix=_mix(experts.schemes))
 
 
-def check_router_bias(view: View, layers: Mapping[str, Experts], fills: Sequence[Filling] = ()) -> None:
+def check_router_bias(view: View, fills: Sequence[Filling] = ()) -> None:
     """Routers that score with a correction bias have one, or a patch (*fills*) gives them one.
 
     From the config (``topk_method`` is ``noaux_tc``, ``use_routing_bias``), from the model types whose vLLM class
     builds it always, or because another router of the checkpoint has one. Hash layers (DeepSeek-V4) route by a table.
     """
-    parents = {container.rpartition(".")[0]: None for container in layers}
+    parents = {container.rpartition(".")[0]: None for container in view.experts}
     tensors = view.checkpoint.tensors
     present = {parent: leaf for parent in parents for leaf in ROUTER_BIAS if f"{parent}.{leaf}" in tensors}
     config = view.text_config
@@ -214,8 +178,8 @@ def check_router_bias(view: View, layers: Mapping[str, Experts], fills: Sequence
 def _children(view: View) -> dict[str, set[str]]:
     """Parent module to the names of its children that have a weight; experts are left out."""
     children: dict[str, set[str]] = {}
-    for module, leaves in view.modules.items():
-        if "weight" in leaves and ".experts." not in module:
+    for module in view.outside:
+        if "weight" in view.modules[module] and ".experts." not in module:
             parent, _, child = module.rpartition(".")
             children.setdefault(parent, set()).add(child)
     return children
@@ -223,7 +187,7 @@ def _children(view: View) -> dict[str, set[str]]:
 
 def check_fused(view: View) -> None:
     """Shards of one fused layer have one scheme, and none of them is missing."""
-    patterns = {pattern(module) for module in view.modules}
+    patterns = {pattern(module) for module in view.outside}
     shared_kv = not SHARED_KV.isdisjoint(model_types(view.checkpoint.config))
     for parent, children in _children(view).items():
         for group in FUSED:
@@ -270,7 +234,7 @@ def check_shadowed(view: View, release: str | None) -> None:
 def _stacks(view: View) -> dict[str, set[int]]:
     """Every numbered list of layers: ``model.layers`` to the numbers that have a tensor."""
     stacks: dict[str, set[int]] = {}
-    for module in view.modules:
+    for module in (*view.outside, *(f"{container}.x" for container in view.experts)):
         segments = module.split(".")
         for at, segment in enumerate(segments[:-1]):
             if segment in LISTS and segments[at + 1].isdecimal():
@@ -299,9 +263,10 @@ def check_layers(view: View) -> None:
 
 def _layer_modules(view: View) -> Iterator[tuple[str, int, str]]:
     """(stack, layer, module within the layer) for each module with a weight outside the experts."""
-    for module, leaves in view.modules.items():
+    for module in view.outside:
         segments = module.split(".")
-        if "layers" not in segments or "experts" in segments or not {"weight", "weight_packed"} & leaves.keys():
+        leaves = view.modules[module].keys()
+        if "layers" not in segments or "experts" in segments or leaves.isdisjoint(WEIGHTS):
             continue
         at = segments.index("layers")
         stack = ".".join(segments[: at + 1])
@@ -331,7 +296,7 @@ def _check_odd_layers(view: View) -> None:
 def check_heads(view: View) -> None:
     """The embedding is there, and the head too where config.json says that they are not tied."""
     tied = [config.get("tie_word_embeddings") for config in (view.checkpoint.config, view.text_config)]
-    outer = (module for module in view.modules if ".layers." not in f".{module}")
+    outer = (module for module in view.outside if ".layers." not in f".{module}")
     names = {module.rpartition(".")[2] for module in outer if TOWERS.isdisjoint(module.split("."))}
     if (
         not view.blind

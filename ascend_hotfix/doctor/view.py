@@ -5,35 +5,137 @@ A tensor that one check has reported as absent is not reported again by the next
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from ascend_hotfix.doctor.checkpoint import Checkpoint, Tensor
 from ascend_hotfix.doctor.findings import Collector
 
-__all__ = ["TOWERS", "View", "is_draft", "layer_count", "view"]
+__all__ = ["TOWERS", "WEIGHTS", "Experts", "Form", "View", "is_draft", "layer_count", "view"]
+
+Kind = tuple[str, tuple[int, ...]]  # dtype and shape
 
 TOWERS = frozenset({"visual", "vision", "vision_model", "vision_tower", "audio_tower", "talker", "code2wav", "encoder"})
 """Segments of names that are not the language model's."""
+
+WEIGHTS = ("weight", "weight_packed")
+"""Leaves that hold the weight itself."""
 
 LOST = frozenset({"file-unreadable", "header-corrupt", "lfs-pointer", "shard-file-absent", "file-truncated"})
 """Findings after which the tensors of a file may be unknown."""
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Form:
+    """How a module is stored: leaf, dtype, shape and scheme of each of its tensors. Thousands of experts share one, so
+    forms are compared by identity."""
+
+    tensors: tuple[tuple[str, str, tuple[int, ...], str | None], ...]
+
+
+@dataclass
+class Experts:
+    """The experts of one layer: their numbers, and per part (``gate_proj``) how many are stored in which form."""
+
+    numbers: set[int] = field(default_factory=set)
+    forms: dict[str, Counter[Form]] = field(default_factory=dict)
+
+    @cached_property
+    def kinds(self) -> dict[str, Counter[Kind]]:
+        """Per tensor of an expert (``gate_proj.weight``) how many experts store it how."""
+        kinds: dict[str, Counter[Kind]] = {}
+        for part, forms in self.forms.items():
+            for form, count in forms.items():
+                for leaf, dtype, shape, _ in form.tensors:
+                    kinds.setdefault(f"{part}.{leaf}" if part else leaf, Counter())[dtype, shape] += count
+        return kinds
+
+    @cached_property
+    def schemes(self) -> Counter[str]:
+        """How many weights have which scheme."""
+        schemes: Counter[str] = Counter()
+        for forms in self.forms.values():
+            for form, count in forms.items():
+                for leaf, _, _, scheme in form.tensors:
+                    if leaf in WEIGHTS and scheme is not None:
+                        schemes[scheme] += count
+        return schemes
+
+
 @dataclass
 class View:
-    """``modules``: module name to {leaf: tensor}. ``schemes``: tensor name to scheme, under the tensor's own name where
-    the description calls it otherwise. ``gone``: names known to be missing; ``blind``: a file could not be read and no
-    index says what is in it, so nothing can be called missing."""
+    """``schemes``: tensor name to scheme, under the tensor's own name where the description calls it otherwise.
+    ``gone``: names known to be missing; ``blind``: a file could not be read and no index says what is in it, so nothing
+    can be called missing. What is grouped by module is made at its first use, and not before ``schemes`` is right."""
 
     checkpoint: Checkpoint
     found: Collector
-    modules: Mapping[str, Mapping[str, Tensor]]
-    schemes: dict[str, str]
+    schemes: Mapping[str, str]
     gone: set[str] = field(default_factory=set)
     blind: bool = False
     _gone_prefixes: set[str] = field(default_factory=set)
+
+    @cached_property
+    def modules(self) -> Mapping[str, Mapping[str, Tensor]]:
+        """Module name to {leaf: tensor}."""
+        modules: dict[str, dict[str, Tensor]] = {}
+        for name, tensor in self.checkpoint.tensors.items():
+            module, _, leaf = name.rpartition(".")
+            leaves = modules.get(module)
+            if leaves is None:
+                leaves = modules[module] = {}
+            leaves[sys.intern(leaf)] = tensor
+        return modules
+
+    @cached_property
+    def forms(self) -> Mapping[str, Form]:
+        """Module name to how it is stored."""
+        scheme_of = self.schemes.get
+        known: dict[tuple[Any, ...], Form] = {}
+        forms: dict[str, Form] = {}
+        for module, leaves in self.modules.items():
+            schemes = [scheme_of(f"{module}.{leaf}") for leaf in leaves]
+            stored = (*leaves, *leaves.values(), *schemes)  # quicker than to take each tensor's file out of it
+            form = known.get(stored)
+            if form is None:
+                alike = tuple((leaf, t.dtype, t.shape, s) for (leaf, t), s in zip(leaves.items(), schemes, strict=True))
+                form = known[stored] = known.setdefault(alike, Form(alike))
+            forms[module] = form
+        return forms
+
+    @cached_property
+    def _parted(self) -> tuple[list[str], dict[str, Experts]]:
+        """Modules outside of numbered experts, and the experts by container."""
+        outside: list[str] = []
+        containers: dict[str, Experts] = {}
+        for module, form in self.forms.items():
+            container, found, rest = module.rpartition(".experts.")
+            number, _, part = rest.partition(".")
+            if not found or not number.isdecimal():
+                outside.append(module)
+                continue
+            experts = containers.get(container)
+            if experts is None:
+                experts = containers[container] = Experts()
+            experts.numbers.add(int(number))
+            if part not in experts.forms:
+                experts.forms[part] = Counter()
+            experts.forms[part][form] += 1
+        return outside, {f"{container}.experts": experts for container, experts in containers.items()}
+
+    @property
+    def outside(self) -> list[str]:
+        """Modules that are no part of a numbered expert."""
+        return self._parted[0]
+
+    @property
+    def experts(self) -> Mapping[str, Experts]:
+        """Every ``*.experts`` container that numbers its experts."""
+        return self._parted[1]
 
     @property
     def text_config(self) -> Mapping[str, Any]:
@@ -77,14 +179,9 @@ def is_draft(name: str, layers: int) -> bool:
 
 
 def view(checkpoint: Checkpoint, found: Collector) -> View:
-    """Group the tensors of *checkpoint* by module and note what damaged files have taken away."""
-    modules: dict[str, dict[str, Tensor]] = {}
-    for name, tensor in checkpoint.tensors.items():
-        module, _, leaf = name.rpartition(".")
-        modules.setdefault(module, {})[leaf] = tensor
+    """A view of *checkpoint* that knows what damaged files have taken away."""
     description = checkpoint.description
-    schemes = dict(description.schemes) if description is not None else {}
-    result = View(checkpoint, found, modules, schemes)
+    result = View(checkpoint, found, description.schemes if description is not None else {})
     lost = {f.place for f in checkpoint.findings if f.code in LOST}
     if lost and checkpoint.index is None:
         result.blind = True
