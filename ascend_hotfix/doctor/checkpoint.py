@@ -10,6 +10,7 @@ named in ``model.safetensors.index.json`` where a file of exactly this name exis
 
 from __future__ import annotations
 
+import codecs
 import gc
 import json
 import math
@@ -25,7 +26,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ascend_hotfix.doctor.findings import Collector, Finding
+from ascend_hotfix.doctor.findings import Collector, Finding, plural
 from ascend_hotfix.doctor.schemes import METADATA_LEAVES, is_scheme
 
 __all__ = [
@@ -35,6 +36,8 @@ __all__ = [
     "NotACheckpoint",
     "Tensor",
     "collector_paused",
+    "kind_of",
+    "language_configs",
     "model_types",
     "nested_configs",
     "read_checkpoint",
@@ -43,6 +46,8 @@ __all__ = [
 
 DESCRIPTION_FILE = "quant_model_description.json"
 VLLM_INDEX = "model.safetensors.index.json"
+LANGUAGE_CONFIGS = ("thinker_config", "text_config", "llm_config", "language_config")
+LONGEST = 60  # characters of a value that are shown
 MAX_HEADER = 100_000_000  # bytes; the safetensors library refuses longer headers
 BITS = {
     **dict.fromkeys(("F4",), 4),
@@ -79,11 +84,15 @@ class Tensor(NamedTuple):
 
 @dataclass(frozen=True)
 class Index:
-    """An index file: tensor name to file name. ``wrapped``: under a ``weight_map`` level, as vLLM wants it."""
+    """An index file: tensor name to file name. ``wrapped``: under a ``weight_map`` level, as vLLM wants it.
+
+    ``outside``: the entries that do not name a file of the folder itself but a path; they are not in ``weight_map``.
+    """
 
     file: str
     weight_map: Mapping[str, str]
     wrapped: bool
+    outside: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def counts(self) -> Mapping[str, int]:
@@ -95,13 +104,14 @@ class Index:
 class Description:
     """A ModelSlim description. ``schemes``: tensor name to scheme; ``metadata``: all else; ``place``: its file.
 
-    ``absent``: those names of ``schemes`` that no tensor has.
+    ``absent``: those names of ``schemes`` that no tensor has; ``odd``: names whose entry is no string.
     """
 
     place: str
     schemes: Mapping[str, str]
     metadata: Mapping[str, Any]
     absent: Sequence[str] = ()
+    odd: Sequence[str] = ()
 
     def meta(self, key: str) -> Any:
         """A metadata value under its plain or its prefixed name (``thinker.version``), or None."""
@@ -139,10 +149,6 @@ class Checkpoint:
     def text_config(self) -> Mapping[str, Any]:
         return text_config(self.config)
 
-    @property
-    def model_type(self) -> str:
-        return str(self.config.get("model_type", ""))
-
 
 def nested_configs(config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The config and every config inside it that has a model_type of its own, as (dotted path, config)."""
@@ -155,38 +161,88 @@ def nested_configs(config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str
                 queue.append((f"{path}.{key}" if path else key, value))
 
 
+def language_configs(config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """*config* and what is inside it towards the language model's, as (dotted path, config)."""
+    path: list[str] = []
+    inner: Any = config
+    while inner:
+        yield ".".join(path), inner
+        key = next((key for key in LANGUAGE_CONFIGS if isinstance(inner.get(key), dict) and inner[key]), "")
+        path.append(key)
+        inner = inner.get(key)
+
+
 def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """The language model's config: the innermost of ``thinker_config``, ``text_config``, ... inside, or *config*."""
-    for key in ("thinker_config", "text_config", "llm_config", "language_config"):
-        inner = config.get(key)
-        if isinstance(inner, dict) and inner:
-            return text_config(inner)
-    return config
+    return [config, *(inner for _, inner in language_configs(config))][-1]
 
 
 def model_types(config: Mapping[str, Any]) -> tuple[str, ...]:
     """Every model_type in *config*, the outermost first, without repeats."""
-    return tuple(dict.fromkeys(str(c["model_type"]) for _, c in nested_configs(config) if c.get("model_type")))
+    types = (inner.get("model_type") for _, inner in nested_configs(config))
+    return tuple(dict.fromkeys(one for one in types if isinstance(one, str) and one))
+
+
+def kind_of(value: object) -> str:
+    """What a value read from JSON is, in JSON's own terms."""
+    if isinstance(value, bool | None):
+        return "null" if value is None else "true or false"
+    kinds = ((str, "a string"), (list, "a list"), (dict, "an object"))
+    return next((name for kind, name in kinds if isinstance(value, kind)), "a number")
+
+
+def _refuse_special(path: Path) -> None:
+    """Raises OSError for what exists and is no file: a folder, or a pipe, which would make its reader wait for ever."""
+    if path.exists() and not path.is_file():
+        raise OSError("it is a folder" if path.is_dir() else "it is no regular file")
+
+
+def _twice(pairs: Sequence[tuple[str, Any]]) -> list[str]:
+    """Keys that *pairs* has more than once with different values, with these values."""
+    first: dict[str, Any] = {}
+    return [
+        f"{key} ({json.dumps(first[key])[:LONGEST]}, then {json.dumps(value)[:LONGEST]})"
+        for key, value in pairs
+        if first.setdefault(key, value) != value
+    ]
 
 
 def _read_json(path: Path, found: Collector) -> dict[str, Any] | None:
     """The object in a JSON file; a finding and None where there is none."""
+    place = path.name
     try:
-        with path.open("rb") as file:
-            data = file.read()
+        _refuse_special(path)
+        data = path.read_bytes()
     except OSError as error:
-        found.add("file-unreadable", place=path.name, problem=error.strerror or str(error))
+        found.add("file-unreadable", place=place, problem=error.strerror or str(error))
         return None
     if data.startswith(b"version https://git-lfs"):
-        found.add("lfs-pointer", place=path.name, found=len(data))
+        found.add("lfs-pointer", place=place, found=len(data))
         return None
+    repeated: list[str] = []
+
+    def unite(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        content = dict(pairs)
+        if len(content) < len(pairs):
+            repeated.extend(_twice(pairs))
+        return content
+
     try:
-        content = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        found.add("json-corrupt", place=path.name, problem=str(error) if data.strip() else "the file is empty")
+        # upstream opens these files as UTF-8 text, in which json takes no byte order mark
+        content = json.loads(data.decode(), object_pairs_hook=unite)
+    except UnicodeDecodeError as error:
+        found.add("json-encoding", place=place, problem=f"byte {error.start} is no UTF-8")
         return None
+    except (ValueError, RecursionError) as error:
+        if data.startswith(codecs.BOM_UTF8):
+            found.add("json-encoding", place=place, problem="it begins with a byte order mark")
+        else:
+            found.add("json-corrupt", place=place, problem=str(error) if data.strip() else "the file is empty")
+        return None
+    for example in repeated:
+        found.add("json-repeated", example, place=place)
     if not isinstance(content, dict):
-        found.add("json-corrupt", place=path.name, problem=f"an object expected, a {type(content).__name__} found")
+        found.add("json-kind", place=place, kind=kind_of(content))
         return None
     return content
 
@@ -200,6 +256,7 @@ class _Bad(Exception):
 
 def _raw_header(path: Path) -> tuple[dict[str, Any], int, int]:
     """(header object, offset of the data, size of the file), sizes in bytes. Raises _Bad or OSError."""
+    _refuse_special(path)
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         start = file.read(8)
@@ -211,19 +268,22 @@ def _raw_header(path: Path) -> tuple[dict[str, Any], int, int]:
             raise _Bad("file-truncated", found=size, expected="at least 8")
         (length,) = struct.unpack("<Q", start)
         first = file.read(1)
-        if length > MAX_HEADER or first not in (b"{", b""):
+        if not 0 < length <= MAX_HEADER or first not in (b"{", b""):
             raise _Bad(
                 "header-corrupt", problem=f"byte 0 to 7 give a header of {length} bytes that does not start with {{"
             )
         if 8 + length > size:
             raise _Bad("file-truncated", found=size, expected=f"at least {8 + length}")
-        text = first + file.read(length - 1) if length else b""
+        text = first + file.read(length - 1)
     try:
-        header = json.loads(text)
+        header = json.loads(text.decode())
     except (ValueError, RecursionError) as error:
         raise _Bad("header-corrupt", problem=f"bytes 8 to {8 + length}: {error}") from None
     if not isinstance(header, dict):
         raise _Bad("header-corrupt", problem=f"bytes 8 to {8 + length}: an object expected")
+    about = header.pop("__metadata__", {})
+    if not isinstance(about, dict) or not all(isinstance(value, str) for value in about.values()):
+        raise _Bad("header-corrupt", problem="__metadata__ needs to be an object of strings")
     return header, 8 + length, size
 
 
@@ -277,12 +337,8 @@ def _check_spans(spans: list[Span], tensors: Mapping[str, Tensor], place: str, f
 def _read_safetensors(path: Path, place: str, found: Collector) -> dict[str, Tensor]:
     """Name to tensor of one file; what is wrong with it goes to *found*."""
     tensors: dict[str, Tensor] = {}
-    if path.exists() and not path.is_file():  # reading a pipe would wait for ever
-        found.add("file-unreadable", place=place, problem="it is no regular file")
-        return tensors
     try:
         header, data, size = _raw_header(path)
-        header.pop("__metadata__", None)
         position = _check_spans(_read_entries(header, place, tensors), tensors, place, found)
     except _Bad as bad:
         found.add(bad.code, place=place, **bad.params)
@@ -310,16 +366,22 @@ def _read_index(path: Path, found: Collector) -> Index | None:
     wrapped = isinstance(content.get("weight_map"), dict)
     entries = content["weight_map"] if wrapped else {k: v for k, v in content.items() if k != "metadata"}
     weight_map = _texts(entries)
-    if len(weight_map) < len(entries) or "" in weight_map.values():
+    files = set(weight_map.values())
+    if len(weight_map) < len(entries) or "" in files:
         for name in entries:
             if not weight_map.get(name):
                 found.add("index-entry", name, place=path.name)
                 weight_map.pop(name, None)
+    # the files that vLLM reads are found by a glob of the folder, so no other name can be one of them
+    paths = {file for file in files if file and Path(file).parts != (file,)}
+    outside = {name: weight_map.pop(name) for name in list(weight_map) if weight_map[name] in paths} if paths else {}
     if not wrapped:
         found.add(
             "index-unusable" if path.name == VLLM_INDEX or not weight_map else "index-no-weight-map", place=path.name
         )
-    return Index(path.name, weight_map, wrapped)
+    elif not entries and path.name == VLLM_INDEX:
+        found.add("index-empty", place=path.name)
+    return Index(path.name, weight_map, wrapped, outside)
 
 
 def _read_optional(root: Path, description: Description | None, found: Collector) -> dict[str, Tensor]:
@@ -331,7 +393,9 @@ def _read_optional(root: Path, description: Description | None, found: Collector
         files.update(str(file) for file in (named.values() if isinstance(named, dict) else ()))
     tensors: dict[str, Tensor] = {}
     for file in sorted(files):
-        if (root / file).exists():
+        if ".." in Path(file).parts or Path(file).is_absolute():
+            found.add("optional-file-outside", place=file)
+        elif (root / file).exists():
             tensors.update(_read_safetensors(root / file, file, found))
         else:
             found.add("optional-file-absent", place=file)
@@ -352,11 +416,13 @@ def _describe(place: str, raw: Mapping[str, Any], tensors: Mapping[str, Tensor],
     schemes = _texts(raw)
     for key in metadata:
         schemes.pop(key, None)
+    odd: list[str] = []
     if len(schemes) + len(metadata) < len(raw):
-        for key, value in raw.items():
-            if key not in schemes and key not in metadata:
-                found.add("description-entry", key, place=place, kind=f"a {type(value).__name__}")
-    return Description(place, schemes, metadata, [key for key in strange if key in schemes])
+        odd = [key for key in raw if key not in schemes and key not in metadata]
+        kinds = ", ".join(sorted({kind_of(raw[key]) for key in odd}))
+        for key in odd:
+            found.add("description-entry", key, place=place, kind=kinds)
+    return Description(place, schemes, metadata, [key for key in strange if key in schemes], odd)
 
 
 def _read_description(
@@ -368,20 +434,24 @@ def _read_description(
         found.add("description-in-config", place="config.json")
         return _describe("config.json", block, tensors, found)
     path = root / DESCRIPTION_FILE
-    if not path.exists():
-        # Names as quant_model_description_w8a8_dynamic.json, written by older ModelSlim releases.
-        variants = sorted(p for p in root.glob("*.json") if "quant_model_description" in p.name)
+    # Names as quant_model_description_w8a8_dynamic.json, written by older ModelSlim releases.
+    variants = sorted(p for p in root.glob("*.json") if "quant_model_description" in p.name and p != path)
+    if not os.path.lexists(path):
         if not variants:
             return None
-        path = variants[0]
+        path = variants.pop(0)
         found.add("description-name", place=path.name)
+    for other in variants:
+        found.add("description-unread", place=other.name, read=path.name)
     content = _read_json(path, found)
     return None if content is None else _describe(path.name, content, tensors, found)
 
 
 def _check_numbering(files: Mapping[str, object], named: Mapping[str, int], source: str, found: Collector) -> None:
     """Report files that the index names, or the ``-00001-of-00004`` numbering implies, and that are not here."""
-    absent = {name: f"named in {source} for {count} tensors" for name, count in named.items() if name not in files}
+    absent = {
+        name: f"named in {source} for {plural(count, 'tensor')}" for name, count in named.items() if name not in files
+    }
     for name in list(files):
         match = _NUMBERED.fullmatch(name)
         for number in range(1, int(match["total"]) + 1) if match else ():
@@ -396,7 +466,8 @@ def _owner(indexes: tuple[Index, ...], files: Mapping[str, object]) -> Index | N
     """The index that belongs to the files: the one that names most of those that are here, if it names any."""
     named = [(len(index.counts.keys() & files.keys()), len(index.weight_map), index) for index in indexes]
     here, _, index = max(named, key=lambda item: item[:2], default=(0, 0, None))
-    return index if here else None
+    empty = index is not None and len(indexes) == 1 and index.wrapped and not {**index.weight_map, **index.outside}
+    return index if here or (empty and index is not None and index.file != VLLM_INDEX) else None
 
 
 def _check_indexes(
@@ -407,6 +478,9 @@ def _check_indexes(
     _check_numbering(files, owner.counts if owner else {}, owner.file if owner else "", found)
     for index in indexes:
         names = index.counts.keys()
+        for name, file in index.outside.items():
+            harmless = index.file != VLLM_INDEX and any(name in tensors for tensors in files.values())
+            found.add("index-path" if harmless else "index-outside", file, place=index.file)
         absent = names - files.keys()
         if index is not owner and absent:
             found.add("index-stale", min(absent), place=index.file, count=len(absent))
@@ -475,11 +549,15 @@ def collector_paused() -> Iterator[None]:
 def _read(root: Path, progress: Progress | None) -> Checkpoint:
     if not root.is_dir():
         raise NotACheckpoint(Finding("not-a-directory", str(root)))
-    if not (root / "config.json").exists():
-        raise NotACheckpoint(Finding("no-config", str(root)))
+    try:
+        if "config.json" not in os.listdir(root):
+            raise NotACheckpoint(Finding("no-config", str(root)))
+        paths = _weight_files(root)
+    except OSError as error:
+        problem = error.strerror or str(error)
+        raise NotACheckpoint(Finding("file-unreadable", str(root), params={"problem": problem})) from None
     found = Collector()
     config = _read_json(root / "config.json", found) or {}
-    paths = _weight_files(root)
     files: dict[str, dict[str, Tensor]] = {}
     for done, file in enumerate(paths):
         if progress is not None:

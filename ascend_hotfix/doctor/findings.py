@@ -19,7 +19,7 @@ from enum import IntEnum
 
 from ascend_hotfix.doctor.texts import TEXTS, text_of
 
-__all__ = ["Collector", "Finding", "Severity", "exit_code", "pattern", "worst_first"]
+__all__ = ["Collector", "Finding", "Severity", "exit_code", "pattern", "plural", "worst_first"]
 
 EXAMPLES = 2
 PATTERNS = 4
@@ -37,6 +37,11 @@ class Severity(IntEnum):
     @property
     def label(self) -> str:
         return self.name.lower()
+
+
+def plural(count: int, noun: str) -> str:
+    """*count* with its noun: ``1 file``, ``2 files``."""
+    return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
 def pattern(name: str) -> str:
@@ -74,12 +79,7 @@ class Finding:
         """Message, consequence and remedy, in one of the languages of :mod:`ascend_hotfix.doctor.texts`."""
         values = {"count": str(self.count), "place": self.place, "example": self.examples[0] if self.examples else ""}
         values.update(self.params)
-        text = text_of(self.code, language)
-        return (
-            text.message.format_map(values),
-            text.consequence.format_map(values),
-            text.remedy.format_map(values),
-        )
+        return text_of(self.code, language).filled(values)
 
     @property
     def message(self) -> str:

@@ -19,7 +19,7 @@ from typing import Any, TextIO
 
 from ascend_hotfix import __version__
 from ascend_hotfix.doctor.checkpoint import Checkpoint, model_types
-from ascend_hotfix.doctor.findings import Finding, Severity, worst_first
+from ascend_hotfix.doctor.findings import Finding, Severity, plural, worst_first
 from ascend_hotfix.doctor.releases import listed_from
 from ascend_hotfix.doctor.schemes import is_float
 from ascend_hotfix.doctor.texts import label_of
@@ -251,7 +251,7 @@ def _head(report: Report) -> list[tuple[str, str]]:
     if about is not None:
         names = ", ".join(about["model_types"][:2]) or "no model_type"
         rows.append(("model", f"{names} ({', '.join(about['architectures']) or 'no architecture'})"))
-        rows.append(("weights", f"{_plural(about['tensors'], 'tensor')} in {_plural(about['files'], 'file')}"))
+        rows.append(("weights", f"{plural(about['tensors'], 'tensor')} in {plural(about['files'], 'file')}"))
         if about["schemes"] or (report.checkpoint is not None and report.checkpoint.ranks):
             rows.append(("serve as", report.command))
         if about["listed_from"]:
@@ -284,12 +284,8 @@ def _overview(report: Report, width: int, colour: bool, language: str) -> list[s
     return lines
 
 
-def _plural(count: int, what: str) -> str:
-    return f"{count} {what}" + ("" if count == 1 else "s")
-
-
 def _verdict(report: Report) -> str:
-    counts = ", ".join(_plural(report.count(severity), severity.label) for severity in reversed(Severity))
+    counts = ", ".join(plural(report.count(severity), severity.label) for severity in reversed(Severity))
     code = report.exit_code
     if code == FAULTS:
         return f"{counts}: as it is, this checkpoint does not load right"

@@ -128,6 +128,10 @@ BLOCKING = (
     "model-type-new",
     "sharded-export",
     "json-corrupt",
+    "json-encoding",
+    "json-kind",
+    "file-unreadable",
+    "config-value",
 )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ascend_hotfix.doctor.checkpoint import DESCRIPTION_FILE, Checkpoint, collector_paused
+from ascend_hotfix.doctor.config import check_config
 from ascend_hotfix.doctor.findings import Collector, Finding
 from ascend_hotfix.doctor.releases import check_release, check_schemes
 from ascend_hotfix.doctor.schemes import SCHEMES, SIDE_SCHEMES, is_float, is_scheme
@@ -56,14 +57,16 @@ TELLTALES = (
 )
 
 
+BLOCKS = ("quantization_config", "compression_config")
+UNREAD = frozenset({"json-corrupt", "json-encoding", "json-kind", "file-unreadable", "lfs-pointer"})
+"""Findings after which nothing is known of what a file holds."""
+
+
 def _block(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The quantization block of config.json, where vLLM looks for it."""
-    for key in ("quantization_config", "compression_config"):
-        block = config.get(key)
-        if isinstance(block, dict):
-            return block
-    text = config.get("text_config")
-    return _block(text) if isinstance(text, dict) else None
+    outer = [config, config.get("text_config")]
+    blocks = [inner.get(key) for inner in outer if isinstance(inner, dict) for key in BLOCKS]
+    return next((block for block in blocks if isinstance(block, dict)), None)
 
 
 def foreign_method(checkpoint: Checkpoint) -> tuple[str, str] | None:
@@ -99,7 +102,7 @@ def _check_kind(checkpoint: Checkpoint, found: Collector) -> bool:
     if checkpoint.description is not None:
         found.add("description-empty", place=checkpoint.description.place)
         return False
-    if any(f.code in ("json-corrupt", "file-unreadable", "lfs-pointer") for f in checkpoint.findings):
+    if any(f.code in UNREAD for f in checkpoint.findings):
         return False
     quantized = [name for name, tensor in checkpoint.tensors.items() if tensor.dtype in ("I8", "U8")]
     if quantized:
@@ -161,7 +164,7 @@ def _check_listing(seen: View) -> None:
     seen.mark_gone(absent)
     if len(index.weight_map) - len(strange) < len(tensors):
         for name in tensors:
-            if name not in index.weight_map:
+            if name not in index.weight_map and name not in index.outside:
                 found.add("tensor-unlisted", name, place=index.file)
 
 
@@ -209,7 +212,8 @@ def _unmatched(seen: View) -> tuple[list[str], list[str]]:
     lonely = [name for name in absent if seen.may_miss(name)]
     if len(seen.schemes) - len(absent) == len(tensors):  # every tensor has its entry
         return lonely, []
-    return lonely, [name for name in tensors if name not in seen.schemes and not UNDESCRIBED.fullmatch(name)]
+    known = {*seen.schemes, *(description.odd if description is not None else ())}
+    return lonely, [name for name in tensors if name not in known and not UNDESCRIBED.fullmatch(name)]
 
 
 def _check_renames(seen: View, place: str, lonely: list[str], unnamed: list[str]) -> tuple[list[str], list[str]]:
@@ -307,6 +311,8 @@ def _check(
 ) -> list[Finding]:
     found = Collector()
     found.extend(checkpoint.findings)
+    if not any(f.place == "config.json" and f.code in UNREAD for f in checkpoint.findings):
+        check_config(checkpoint.config, found)
     if checkpoint.ranks:
         _check_ranks(checkpoint, found, tensor_parallel_size)
         return found.findings()

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ascend_hotfix.doctor.checkpoint import model_types
+from ascend_hotfix.doctor.config import DRAFT_COUNTS, EXPERT_COUNTS, SIZE
 from ascend_hotfix.doctor.findings import pattern
 from ascend_hotfix.doctor.schemes import is_float, scheme_of
-from ascend_hotfix.doctor.view import TOWERS, WEIGHTS, Experts, View, layer_count
+from ascend_hotfix.doctor.view import TOWERS, WEIGHTS, Experts, View, layer_count, number_of
 from ascend_hotfix.names import matches
 from ascend_hotfix.versions import fits
 
@@ -51,11 +52,9 @@ TOGETHER: tuple[tuple[str, ...], ...] = (
 
 # Gemma 4 shares k and v in its global layers, so v_proj is missing there on purpose.
 SHARED_KV = frozenset({"gemma4", "gemma4_text"})
-EXPERT_COUNTS = ("n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts")
 ROUTER_BIAS = ("gate.e_score_correction_bias", "e_score_correction_bias", "router.e_score_correction_bias", "gate.bias")
 # Routers with a score correction bias although the config does not say noaux_tc: vLLM builds one for these.
 BIASED_ROUTERS = frozenset({"glm4_moe", "glm4_moe_lite", "glm4v_moe", "glm4v_moe_text"})
-DRAFT_COUNTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
 LISTS = frozenset({"layers", "blocks", "mtp", "mlps"})
 # What comes before "layers" in the language model's names; other stacks have other numbers of layers.
 LANGUAGE = frozenset({"model", "language_model", "decoder", "transformer", "llm"})
@@ -134,6 +133,9 @@ def _mix(schemes: Mapping[str, int]) -> str:
 def check_experts(view: View) -> None:
     """Numbers, parts and schemes of the experts of each layer. Runs before the checks of single modules."""
     expected = _expected_experts(view)
+    unset = [key for key in EXPERT_COUNTS if key in view.text_config and view.text_config[key] is None]
+    if unset and expected is None and view.experts:
+        view.found.add("config-value", unset[0], place="config.json", key=unset[0], found="null", expected=SIZE[1])
     for container, experts in view.experts.items():
         _check_expert_numbers(view, container, experts, expected)
         _check_expert_parts(view, container, experts)
@@ -237,8 +239,8 @@ def _stacks(view: View) -> dict[str, set[int]]:
     for module in (*view.outside, *(f"{container}.x" for container in view.experts)):
         segments = module.split(".")
         for at, segment in enumerate(segments[:-1]):
-            if segment in LISTS and segments[at + 1].isdecimal():
-                stacks.setdefault(".".join(segments[: at + 1]), set()).add(int(segments[at + 1]))
+            if segment in LISTS and (number := number_of(segments[at + 1])) is not None:
+                stacks.setdefault(".".join(segments[: at + 1]), set()).add(number)
     return stacks
 
 
@@ -270,8 +272,9 @@ def _layer_modules(view: View) -> Iterator[tuple[str, int, str]]:
             continue
         at = segments.index("layers")
         stack = ".".join(segments[: at + 1])
-        if at + 2 < len(segments) and segments[at + 1].isdecimal() and _is_language(stack):
-            yield stack, int(segments[at + 1]), ".".join(segments[at + 2 :])
+        number = number_of(segments[at + 1]) if at + 2 < len(segments) else None
+        if number is not None and _is_language(stack):
+            yield stack, number, ".".join(segments[at + 2 :])
 
 
 def _check_odd_layers(view: View) -> None:

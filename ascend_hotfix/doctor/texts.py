@@ -1,11 +1,13 @@
 """Every sentence that a finding can say, one entry per code, so that another language is another table.
 
 Placeholders in braces are the ``params`` of the finding; ``{count}``, ``{place}`` and ``{example}`` are always there.
+``{count:tensor|tensors}`` is the number with the noun that agrees with it, ``{count:~is|are}`` the word alone.
 The codes are stable: machines match on them. This module imports nothing of ours.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from string import Formatter
 
@@ -13,6 +15,17 @@ __all__ = ["LANGUAGES", "TEXTS", "Text", "label_of", "text_of"]
 
 LANGUAGES = ("en", "zh")
 ALWAYS = frozenset({"count", "place", "example"})
+
+
+class _Value(str):
+    """What a placeholder stands for; a format spec with ``|`` chooses by whether it is one."""
+
+    def __format__(self, spec: str) -> str:
+        one, several, many = spec.removeprefix("~").partition("|")
+        word = one if self == "1" else many
+        if not several:
+            return super().__format__(spec)
+        return word if spec.startswith("~") else f"{self} {word}"
 
 
 @dataclass(frozen=True)
@@ -30,6 +43,11 @@ class Text:
         sentences = (self.message, self.consequence, self.remedy)
         names = {name for text in sentences for _, name, _, _ in Formatter().parse(text) if name}
         return frozenset(names) - ALWAYS
+
+    def filled(self, values: Mapping[str, str]) -> tuple[str, str, str]:
+        """Message, consequence and remedy with *values* in place."""
+        said = {name: _Value(value) for name, value in values.items()}
+        return self.message.format_map(said), self.consequence.format_map(said), self.remedy.format_map(said)
 
 
 FAULT, WARNING, NOTE = "fault", "warning", "note"
@@ -62,6 +80,30 @@ TEXTS: dict[str, Text] = {
         "vllm serve stops with a JSONDecodeError",
         REDOWNLOAD,
     ),
+    "json-encoding": Text(
+        FAULT,
+        "{place} is not UTF-8 text: {problem}",
+        "vllm serve stops with a UnicodeDecodeError or a JSONDecodeError",
+        "save {place} as UTF-8 without a byte order mark, or download it again",
+    ),
+    "json-kind": Text(
+        FAULT,
+        "{place} holds {kind} at its top, an object is expected",
+        "vllm serve stops with a TypeError or an AttributeError",
+        REDOWNLOAD,
+    ),
+    "json-repeated": Text(
+        WARNING,
+        "{place} gives {count:key|keys} twice with different values, such as {example}",
+        "vLLM takes the value that stands last, without a word",
+        "keep the right one of the two in {place}",
+    ),
+    "config-value": Text(
+        FAULT,
+        "{place}: {key} is {found}, expected {expected}",
+        "vllm serve stops while it reads the config or builds the model",
+        "correct {key} in {place}, or take config.json from the float model",
+    ),
     "file-unreadable": Text(
         FAULT,
         "{place} cannot be read: {problem}",
@@ -70,19 +112,19 @@ TEXTS: dict[str, Text] = {
     ),
     "lfs-pointer": Text(
         FAULT,
-        "{place} is a Git LFS pointer of {found} bytes, not the file itself",
+        "{place} is a Git LFS pointer of {found:byte|bytes}, not the file itself",
         "vllm serve stops while reading the safetensors header",
         "git -C DIR lfs pull",
     ),
     "file-truncated": Text(
         FAULT,
-        "{place} is cut: {found} bytes, its header needs {expected}",
+        "{place} is cut: {found:byte|bytes}, its header needs {expected}",
         "vllm serve stops: safetensors reports an incomplete metadata buffer",
         REDOWNLOAD,
     ),
     "file-too-long": Text(
         FAULT,
-        "{place} has {found} bytes, its header accounts for {expected}",
+        "{place} has {found:byte|bytes}, its header accounts for {expected}",
         "vllm serve stops: safetensors refuses bytes that no tensor owns",
         REDOWNLOAD,
     ),
@@ -94,25 +136,25 @@ TEXTS: dict[str, Text] = {
     ),
     "tensor-offsets": Text(
         FAULT,
-        "{place}: {count} tensors whose data overlap or leave a gap",
+        "{place}: {count:tensor whose data overlaps others or leaves|tensors whose data overlap or leave} a gap",
         "vllm serve stops: safetensors reports invalid offsets",
         REDOWNLOAD,
     ),
     "tensor-size": Text(
         FAULT,
-        "{place}: {count} tensors whose number of bytes does not fit dtype and shape",
+        "{place}: {count:tensor|tensors} whose number of bytes does not fit dtype and shape",
         "vllm serve stops: safetensors reports invalid tensor info",
         REDOWNLOAD,
     ),
     "dtype-unknown": Text(
         FAULT,
-        "{place}: {count} tensors of dtype {dtype}, which safetensors does not know",
+        "{place}: {count:tensor|tensors} of dtype {dtype}, which safetensors does not know",
         "vllm serve stops while reading the safetensors header",
         REDOWNLOAD,
     ),
     "tensor-duplicate": Text(
         FAULT,
-        "{count} tensors are in two files that vLLM both reads: {files}",
+        "{count:tensor is|tensors are} in two files that vLLM both reads: {files}",
         "no error: the file that is read last wins, and which one that is depends on the order",
         "move the files that do not belong to this checkpoint out of the folder (float weights beside quantized ones?)",
     ),
@@ -125,7 +167,7 @@ TEXTS: dict[str, Text] = {
     ),
     "index-stale": Text(
         FAULT,
-        "{place} names {count} files that are not here, while other safetensors files are: it belongs to another model",
+        "{place} names {count:file that is|files that are} not here, while other safetensors files are: it belongs to another model",
         "vllm serve stops with FileNotFoundError: vLLM reads the index of exactly this name",
         "delete {place} (it is the float model's) or replace it by the index of the quantized weights",
     ),
@@ -143,31 +185,49 @@ TEXTS: dict[str, Text] = {
     ),
     "index-entry": Text(
         FAULT,
-        "{place}: {count} entries do not give a file name",
+        "{place}: {count:entry does|entries do} not give a file name",
         "vllm serve stops with a TypeError",
         REDOWNLOAD,
     ),
+    "index-empty": Text(
+        FAULT,
+        "{place} lists no tensor",
+        "vllm serve stops: cannot find any model weights",
+        "delete {place}: vLLM then reads every *.safetensors",
+    ),
+    "index-outside": Text(
+        FAULT,
+        "{place} looks for {count:tensor|tensors} by a path such as {example}, not by the name of a file in the folder",
+        "vLLM reads files of the folder itself only: the parameters stay as allocated, or it finds no weights",
+        "put the files into the folder and write their plain names into {place}",
+    ),
+    "index-path": Text(
+        WARNING,
+        "{place} looks for {count:tensor|tensors} by a path such as {example}; {count:~it is|they are} in the folder itself",
+        "nothing in vLLM, which goes by the files of the folder; tools that go by the index fail or read another file",
+        "write the index again",
+    ),
     "index-wrong-file": Text(
         WARNING,
-        "{place}: {count} tensors are in another file than it says",
+        "{place}: {count:tensor is|tensors are} in another file than it says",
         "nothing in vLLM, which reads whole files; tools that go by the index fail",
         "write the index again",
     ),
     "tensor-absent": Text(
         FAULT,
-        "{count} tensors are listed in {place} and are in no file",
+        "{count:tensor is|tensors are} listed in {place} and in no file",
         "the parameters stay as allocated: wrong answers without an error, or a KeyError",
         REQUANTIZE,
     ),
     "tensor-unlisted": Text(
         WARNING,
-        "{count} tensors are in the files and not listed in {place}",
+        "{count:tensor is|tensors are} in the files and not listed in {place}",
         "vLLM loads them all the same; a rest of an older export would be loaded too",
         "make sure that the index and the files come from one export",
     ),
     "file-unread": Text(
         FAULT,
-        "{place} is not named in model.safetensors.index.json, so vLLM does not read its {count} tensors",
+        "{place} is not named in model.safetensors.index.json, so vLLM does not read its {count:tensor|tensors}",
         "parameters are never written: wrong answers without an error, or a KeyError",
         "delete model.safetensors.index.json if it is the float model's, or add {place} to it",
     ),
@@ -177,9 +237,15 @@ TEXTS: dict[str, Text] = {
         "an error where the file is used (rotation of the draft model's inputs), nothing elsewhere",
         "download {place}",
     ),
+    "optional-file-outside": Text(
+        WARNING,
+        "{place}, which the description names under optional, is outside the folder",
+        "the file is not looked at here; the checkpoint works on the machine where that path exists, if at all",
+        "put the file into the folder optional/ and name it so in the description",
+    ),
     "sharded-export": Text(
         WARNING,
-        "the weights are a per-rank export for {ranks} ranks (model-rank-*-part-*.safetensors)",
+        "the weights are a per-rank export for {ranks:rank|ranks} (model-rank-*-part-*.safetensors)",
         "a plain vllm serve stops with a KeyError on a fused name such as gate_up_proj",
         "vllm serve DIR --load-format sharded_state --tensor-parallel-size {ranks}",
     ),
@@ -191,13 +257,13 @@ TEXTS: dict[str, Text] = {
     ),
     "sharded-rank-differs": Text(
         FAULT,
-        "{count} tensors of the per-rank export are not on every rank",
+        "{count:tensor|tensors} of the per-rank export {count:~is|are} not on every rank",
         "vllm serve --load-format sharded_state stops: missing keys",
         "export the ranks again in one run",
     ),
     "sharded-parallel-size": Text(
         FAULT,
-        "the per-rank export is for {ranks} ranks, the server would use {asked}",
+        "the per-rank export is for {ranks:rank|ranks}, the server would use {asked}",
         "vllm serve --load-format sharded_state stops or loads slices of the wrong size",
         "vllm serve DIR --load-format sharded_state --tensor-parallel-size {ranks}",
     ),
@@ -210,7 +276,7 @@ TEXTS: dict[str, Text] = {
     # -- description ----------------------------------------------------------------------------------------------
     "description-absent": Text(
         FAULT,
-        "{count} tensors are quantized (such as {example}) and there is no quant_model_description.json",
+        "{count:tensor is|tensors are} quantized (such as {example}) and there is no quant_model_description.json",
         "vllm serve --quantization ascend stops: ModelSlim quantization config not found",
         "copy quant_model_description.json from the publisher or from the output folder of msModelSlim",
     ),
@@ -219,6 +285,12 @@ TEXTS: dict[str, Text] = {
         "the description is called {place}; vllm-ascend opens only quant_model_description.json",
         "vllm serve --quantization ascend stops: ModelSlim quantization config not found",
         "ln -s {place} DIR/quant_model_description.json",
+    ),
+    "description-unread": Text(
+        NOTE,
+        "{place} is a second description; only {read} is looked at",
+        "nothing, if {read} is the one that belongs to the weights",
+        "move {place} out of the folder if it belongs to another export",
     ),
     "description-in-config": Text(
         NOTE,
@@ -246,7 +318,7 @@ TEXTS: dict[str, Text] = {
     ),
     "description-entry": Text(
         FAULT,
-        "{place}: {count} entries are not a scheme name but {kind}",
+        "{place}: {count:entry is|entries are} not a scheme name but {kind}",
         "vllm serve stops: the scheme is not supported",
         "copy quant_model_description.json from the output folder of msModelSlim",
     ),
@@ -264,7 +336,7 @@ TEXTS: dict[str, Text] = {
     ),
     "not-modelslim": Text(
         FAULT,
-        "this is a {method} checkpoint, not a ModelSlim one ({evidence})",
+        "this checkpoint is of the kind {method}, not ModelSlim ({evidence})",
         "vllm serve --quantization ascend stops: KeyError for model.embed_tokens.weight, or no description found",
         "{advice}",
     ),
@@ -276,43 +348,43 @@ TEXTS: dict[str, Text] = {
     ),
     "described-tensor-absent": Text(
         FAULT,
-        "{count} tensors are described as {scheme} and are in no file",
+        "{count:tensor is|tensors are} described as {scheme} and in no file",
         "KeyError at load, or the parameters stay as allocated: wrong answers without an error",
         REQUANTIZE,
     ),
     "described-float-absent": Text(
         WARNING,
-        "{count} tensors are described as FLOAT and are in no file",
+        "{count:tensor is|tensors are} described as FLOAT and in no file",
         "if the model has the parameter, it stays as allocated: wrong answers without an error",
         "take the tensors from the float model, or drop the entries if the model has no such parameter",
     ),
     "tensor-undescribed": Text(
         FAULT,
-        "{count} weights are in the files and not in the description",
+        "{count:weight is|weights are} in the files and not in the description",
         "KeyError for the layer up to vllm-ascend 0.29; from 0.30 the layer is taken for float without a word",
         "add the entries to {place} (FLOAT for bf16 weights): ascend-hotfix doctor DIR --suggest FILE writes a patch",
     ),
     "draft-undescribed": Text(
         WARNING,
-        "{count} tensors of the draft (MTP) layers are in the files and not in the description",
+        "{count:tensor|tensors} of the draft (MTP) layers {count:~is|are} in the files and not in the description",
         "the model loads; with speculative decoding switched on: KeyError for the first draft layer",
         "add the entries to {place} (FLOAT for bf16 weights): ascend-hotfix doctor DIR --suggest FILE writes a patch",
     ),
     "extra-undescribed": Text(
         WARNING,
-        "{count} tensors other than weights are in the files and not in the description",
+        "{count:tensor|tensors} other than weights {count:~is|are} in the files and not in the description",
         "vllm-ascend asks for weights only, so it loads; the description and the files are not from one export",
         "compare the description with the publisher's",
     ),
     "description-renamed": Text(
         FAULT,
-        "the description says {described} where the files say {filed}, {count} times",
+        "the description says {described} where the files say {filed}, {count:time|times}",
         "KeyError for the first layer, or (from 0.30) quantized layers taken for float",
         "ascend-hotfix doctor DIR --suggest FILE   (writes the rename as a patch)",
     ),
     "scheme-unknown": Text(
         FAULT,
-        "{count} entries of the description have the scheme {scheme}, which ModelSlim does not write",
+        "{count:entry|entries} of the description {count:~has|have} the scheme {scheme}, which ModelSlim does not write",
         "vllm serve stops: the scheme is not supported",
         "correct the entries in {place}{nearest}",
     ),
@@ -325,158 +397,158 @@ TEXTS: dict[str, Text] = {
     # -- scheme against tensors -----------------------------------------------------------------------------------
     "float-but-quantized": Text(
         FAULT,
-        "{count} weights are described as FLOAT and stored as {dtype}",
+        "{count:weight is|weights are} described as FLOAT and stored as {dtype}",
         "no error: the integers are cast into a float parameter, the answers are wrong",
         "correct the entries in the description, or take the float tensors",
     ),
     "quantized-but-float": Text(
         FAULT,
-        "{count} weights are described as {scheme} and stored as {dtype}",
+        "{count:weight is|weights are} described as {scheme} and stored as {dtype}",
         "no error: the values are cast to integers, the answers are wrong",
         "set the entries to FLOAT in the description, or quantize again with msModelSlim",
     ),
     "weight-dtype": Text(
         FAULT,
-        "{count} weights of scheme {scheme} are stored as {dtype}, expected {expected}",
+        "{count:weight|weights} of scheme {scheme} {count:~is|are} stored as {dtype}, expected {expected}",
         "no error: the values are cast, the answers are wrong",
         REQUANTIZE,
     ),
     "weight-shape": Text(
         FAULT,
-        "{count} weights of scheme {scheme} have the shape {shape}, expected {expected}",
+        "{count:weight|weights} of scheme {scheme} {count:~has|have} the shape {shape}, expected {expected}",
         "vllm serve stops in the weight loader",
         REQUANTIZE,
     ),
     "scheme-inconsistent": Text(
         FAULT,
-        "{count} entries disagree with their own layer: {leaf} is {scheme}, weight is {other}",
+        "{count:entry disagrees with its|entries disagree with their} own layer: {leaf} is {scheme}, weight is {other}",
         "vllm-ascend goes by the weight's entry alone",
         "make the entries of the layer agree",
     ),
     "companion-absent": Text(
         FAULT,
-        "{count} layers of scheme {scheme} lack {leaf}",
+        "{count:layer|layers} of scheme {scheme} {count:~lacks|lack} {leaf}",
         "no error: the parameter stays as allocated, the answers are wrong",
         REQUANTIZE,
     ),
     "companion-unread": Text(
         WARNING,
-        "{count} layers of scheme {scheme} lack {leaf}",
+        "{count:layer|layers} of scheme {scheme} {count:~lacks|lack} {leaf}",
         "nothing in vllm-ascend 0.11 to 0.30, which does not compute with it; msModelSlim writes it all the same",
         "make sure that the checkpoint is complete",
     ),
     "companion-unexpected": Text(
         WARNING,
-        "{count} layers of scheme {scheme} have {leaf}, which that scheme does not use",
+        "{count:layer|layers} of scheme {scheme} {count:~has|have} {leaf}, which that scheme does not use",
         "KeyError for the tensor at load, or it is dropped without a word; the scheme in the description may be wrong",
         "check the entries of the description against the publisher's",
     ),
     "companion-dtype": Text(
         FAULT,
-        "{count} layers of scheme {scheme} have {leaf} as {dtype}, expected {expected}",
+        "{count:layer|layers} of scheme {scheme} {count:~has|have} {leaf} as {dtype}, expected {expected}",
         "no error: the values are cast, the answers are wrong",
         REQUANTIZE,
     ),
     "companion-shape": Text(
         FAULT,
-        "{count} layers of scheme {scheme} have {leaf} of a shape that does not fit the weight: {problem}",
+        "{count:layer|layers} of scheme {scheme} {count:~has|have} {leaf} of a shape that does not fit the weight: {problem}",
         "vllm serve stops in the weight loader, or copies a part of it without a word",
         REQUANTIZE,
     ),
     "companion-foreign": Text(
         FAULT,
-        "{count} float layers have {leaf}, which belongs to a quantized weight",
+        "{count:float layer has|float layers have} {leaf}, which belongs to a quantized weight",
         "KeyError for the tensor at load, or it is dropped without a word",
         "set the layer's entries in the description to its scheme",
     ),
     "shards-mixed": Text(
         FAULT,
-        "{count} fused layers mix schemes: {mix}",
+        "{count:fused layer mixes|fused layers mix} schemes: {mix}",
         "vllm serve stops: all shards of a fused layer must have the same precision; or only the first shard's counts",
         "quantize again so that {group} agree (msModelSlim: put the group on one scheme)",
     ),
     "experts-mixed": Text(
         FAULT,
-        "{count} expert layers mix schemes: {mix}",
+        "{count:expert layer mixes|expert layers mix} schemes: {mix}",
         "vllm-ascend takes one scheme for all experts of a layer: wrong answers, or it stops in the weight loader",
         "quantize again with one scheme for the experts of a layer",
     ),
     "kv-scale-incomplete": Text(
         FAULT,
-        "{count} attention layers have KV cache scales (C8) without {leaf}",
+        "{count:attention layer has|attention layers have} KV cache scales (C8) without {leaf}",
         "no error: the scale stays as allocated, the answers are wrong",
         REQUANTIZE,
     ),
     "kv-scale-shape": Text(
         FAULT,
-        "{count} KV cache scales (C8) do not fit their projection: {problem}",
+        "{count:KV cache scale (C8) does|KV cache scales (C8) do} not fit {count:~its|their} projection: {problem}",
         "vllm serve stops in the weight loader, or copies a part of it without a word",
         REQUANTIZE,
     ),
     "kv-scale-layers": Text(
         WARNING,
-        "the description says kv_cache_type C8 and {count} attention layers have no KV cache scales",
+        "the description says kv_cache_type C8 and {count:attention layer has|attention layers have} no KV cache scales",
         "vllm-ascend 0.18 takes every layer for C8 and uses scales that were never written; later ones go by layer",
         "quantize again with KV scales for every layer",
     ),
     "fa-scale-incomplete": Text(
         FAULT,
-        "{count} attention layers have FAQuant tensors without {leaf}",
+        "{count:attention layer has|attention layers have} FAQuant tensors without {leaf}",
         "no error: the scale stays as allocated, the answers are wrong",
         REQUANTIZE,
     ),
     # -- structure ------------------------------------------------------------------------------------------------
     "expert-absent": Text(
         FAULT,
-        "{count} experts are missing ({where})",
+        "{count:expert is|experts are} missing ({where})",
         "no error: the expert's weights stay as allocated, the answers are wrong",
         REQUANTIZE,
     ),
     "expert-surplus": Text(
         FAULT,
-        "{count} experts beyond the {expected} that config.json says",
+        "{count:expert|experts} beyond the {expected} that config.json says",
         "vllm serve stops in the weight loader, or ignores them",
         "correct the number of experts in config.json, or take the matching checkpoint",
     ),
     "expert-part-absent": Text(
         FAULT,
-        "{count} experts lack {leaf}, which the others of their layer have",
+        "{count:expert lacks|experts lack} {leaf}, which the others of {count:~its|their} layer have",
         "no error: that part of the expert stays as allocated, the answers are wrong",
         REQUANTIZE,
     ),
     "expert-shape": Text(
         FAULT,
-        "{count} expert tensors differ in {what} from the others of their layer",
+        "{count:expert tensor differs|expert tensors differ} in {what} from the others of {count:~its|their} layer",
         "vllm serve stops in the weight loader, or copies a part of it without a word",
         REQUANTIZE,
     ),
     "layer-absent": Text(
         FAULT,
-        "{count} of {expected} layers have no tensor ({where})",
+        "{count} of {expected:layer|layers} {count:~has|have} no tensor ({where})",
         "no error: the layers stay as allocated, the answers are wrong",
         REQUANTIZE,
     ),
     "module-absent": Text(
         FAULT,
-        "{count} layers lack {module}, which {others} have",
+        "{count:layer lacks|layers lack} {module}, which {others} have",
         "no error: the parameter stays as allocated, the answers are wrong",
         REQUANTIZE,
     ),
     "module-odd": Text(
         WARNING,
-        "{count} layers lack {module}, which {others} layers otherwise like them have",
+        "{count:layer lacks|layers lack} {module}, which {others:layer|layers} otherwise like {count:~it have|them have}",
         "if the model has the parameter, it stays as allocated: wrong answers without an error",
         REQUANTIZE,
     ),
     "router-bias-absent": Text(
         FAULT,
-        "{count} routers have no {leaf}; this model routes with it",
+        "{count:router has|routers have} no {leaf}; this model routes with it",
         "no error: vLLM routes with a bias that was never written, the answers are wrong",
         "copy the tensors from the float model into the checkpoint; a quantizer that drops buffers lost them",
     ),
     "router-bias-filled": Text(
         WARNING,
-        "{count} routers have no {leaf}; {patch} fills it with {value}",
+        "{count:router has|routers have} no {leaf}; {patch} fills it with {value}",
         "the model loads; its routing is right only if the float model's bias is {value} too",
         "compare with the float model, and copy the tensors from it if they differ",
     ),
@@ -488,7 +560,7 @@ TEXTS: dict[str, Text] = {
     ),
     "draft-absent": Text(
         NOTE,
-        "config.json announces {expected} draft (MTP) layers, the files have none",
+        "config.json announces {expected:draft (MTP) layer|draft (MTP) layers}, the files have none",
         "the model loads; speculative decoding with its own draft is not possible",
         "serve without --speculative-config, or quantize the draft layers too",
     ),
@@ -507,7 +579,7 @@ TEXTS: dict[str, Text] = {
     ),
     "draft-unsupported": Text(
         WARNING,
-        "this release has no draft model for the {count} draft (MTP) tensors: {error}",
+        "this release has no draft model for the {count:draft (MTP) tensor|draft (MTP) tensors}: {error}",
         "the model loads; vllm serve with --speculative-config stops with this error",
         "serve without --speculative-config, or use a release that has the draft",
     ),
@@ -519,25 +591,26 @@ TEXTS: dict[str, Text] = {
     ),
     "lookup-missing": Text(
         FAULT,
-        "{count} layers ask the description for {asked} ({example}), which has {known} ({place})",
+        "{count:layer asks|layers ask} the description for {asked} ({example}), which has {known} ({place})",
         "vllm serve stops with KeyError for the first of them",
         "ascend-hotfix doctor DIR --suggest FILE writes the rule",
     ),
     "lookup-silent": Text(
         FAULT,
-        "{count} layers ask the description for {asked} ({example}), which has {known}; upstream takes them for float",
+        "{count:layer asks|layers ask} the description for {asked} ({example}), which has {known}; "
+        "upstream takes {count:~it|them} for float",
         "no KeyError in this release: quantized tensors are loaded into float layers, or refused",
         "ascend-hotfix doctor DIR --suggest FILE writes the rule",
     ),
     "row-missing": Text(
         FAULT,
-        "{count} fused layers {fused} ({example}) have no row of shards; the description has {shards} ({place})",
+        "{count:fused layer|fused layers} {fused} ({example}) {count:~has|have} no row of shards; the description has {shards} ({place})",
         "vllm serve stops with KeyError for the first of them",
         "ascend-hotfix doctor DIR --suggest FILE writes the row",
     ),
     "lookup-refused": Text(
         FAULT,
-        "{count} layers get no scheme ({example}): {error} ({place})",
+        "{count:layer gets|layers get} no scheme ({example}): {error} ({place})",
         "vllm serve stops with this error",
         "correct the description: all shards of a fused layer need one scheme",
     ),
@@ -549,61 +622,62 @@ TEXTS: dict[str, Text] = {
     ),
     "tensor-refused": Text(
         FAULT,
-        "the {place} model's load_weights refuses {count} tensors such as {example}: asked {asked} ({where})",
+        "the {place} model's load_weights refuses {count:tensor|tensors} such as {example}: asked {asked} ({where})",
         "vllm serve stops with this error at the first of them",
         "ascend-hotfix doctor DIR --suggest FILE looks for the rule",
     ),
     "tensor-shape-refused": Text(
         FAULT,
-        "{count} tensors such as {example} do not fit their parameter: {error} ({where})",
+        "{count:tensor|tensors} such as {example} {count:~does not fit its|do not fit their} parameter: {error} ({where})",
         "vllm serve stops with this error at the first of them",
         "take the checkpoint that belongs to this config.json",
     ),
     "tensor-unused": Text(
         FAULT,
-        "no parameter of the {place} model takes {count} {leaf} tensors such as {example}",
+        "no parameter of the {place} model takes {count} {leaf} {count:~tensor|tensors} such as {example}",
         "no error: the tensors are left aside, and what they correct is lost",
         "see explain for one of the names; ascend-hotfix doctor DIR --suggest FILE looks for a rule",
     ),
     "parameter-unwritten": Text(
         FAULT,
-        "no tensor fills {count} {leaf} parameters of the {place} model, such as {example}",
+        "no tensor fills {count} {leaf} {count:~parameter|parameters} of the {place} model, such as {example}",
         "no error: they stay as memory was, the answers are wrong",
         "take a complete checkpoint; where the publisher left them out, a patch can fill them",
     ),
     "parameter-filled": Text(
         WARNING,
-        "no tensor fills {count} {leaf} parameters of the {place} model, such as {example}; {patch} fills them with {value}",
+        "no tensor fills {count} {leaf} {count:~parameter|parameters} of the {place} model, such as {example}; "
+        "{patch} fills {count:~it|them} with {value}",
         "the model loads; its answers are right only if these tensors of the float model are {value} too",
         "compare with the float model, and copy the tensors from it if they differ",
     ),
     "parameter-partial": Text(
         FAULT,
-        "{count} parts of {leaf} parameters such as {example} stay unwritten: {where}",
+        "{count:part|parts} of {leaf} parameters such as {example} {count:~stays|stay} unwritten: {where}",
         "no error: these parts stay as memory was, the answers are wrong",
         "take a complete checkpoint",
     ),
     "tensor-cut": Text(
         FAULT,
-        "{count} tensors {shape} such as {example} are larger than their parameter; {what} is cut off",
+        "{count:tensor|tensors} {shape} such as {example} {count:~is larger than its|are larger than their} parameter; {what} is cut off",
         "no error: the rest of the tensor is left out without a word",
         "take the checkpoint that belongs to this config.json",
     ),
     "tensor-spread": Text(
         FAULT,
-        "{count} tensors {source} such as {example} are spread over {target}",
+        "{count:tensor|tensors} {source} such as {example} {count:~is|are} spread over {target}",
         "no error: one value is copied over a whole row or column",
         "take a complete checkpoint",
     ),
     "quantized-into-float": Text(
         FAULT,
-        "{count} {source} tensors such as {example} are loaded into {target} parameters",
+        "{count} {source} {count:~tensor|tensors} such as {example} {count:~is|are} loaded into {target} parameters",
         "no error: integers are taken for weights, the answers are wrong",
         "correct the scheme in the description, or patch the name by which the layer asks",
     ),
     "float-into-quantized": Text(
         FAULT,
-        "{count} {source} tensors such as {example} are loaded into {target} parameters",
+        "{count} {source} {count:~tensor|tensors} such as {example} {count:~is|are} loaded into {target} parameters",
         "no error: the weights are cut to whole numbers, the answers are wrong",
         "correct the scheme in the description: it says quantized, the tensor is float",
     ),
@@ -627,14 +701,14 @@ TEXTS: dict[str, Text] = {
     ),
     "dtype-cast": Text(
         FAULT,
-        "{count} {source} tensors such as {example} are loaded into {target} parameters",
+        "{count} {source} {count:~tensor|tensors} such as {example} {count:~is|are} loaded into {target} parameters",
         "no error: the values are converted without a word",
         "take the checkpoint as the quantizer wrote it",
     ),
     # -- releases -------------------------------------------------------------------------------------------------
     "skipped-by-prefix": Text(
         FAULT,
-        "{count} quantized layers {module} have a FLOAT neighbour {neighbour}, whose name starts alike",
+        "{count:quantized layer|quantized layers} {module} {count:~has|have} a FLOAT neighbour {neighbour}, whose name starts alike",
         "vllm-ascend 0.16 to 0.29 takes the layer for float: it compares names by their beginning, without the dot",
         "pip install 'vllm-ascend>=0.30', or take a checkpoint in which both have one scheme",
     ),
@@ -646,7 +720,7 @@ TEXTS: dict[str, Text] = {
     ),
     "scheme-not-in-release": Text(
         FAULT,
-        "vllm-ascend {installed} has no {scheme} for {kind}; {count} weights are stored so ({where})",
+        "vllm-ascend {installed} has no {scheme} for {kind}; {count:weight is|weights are} stored so ({where})",
         "vllm serve stops with NotImplementedError: the scheme is not supported for this kind of layer",
         "install a release of vllm-ascend that has it, or quantize again with a scheme that {installed} has",
     ),

@@ -40,6 +40,26 @@ TEXTS_ZH: dict[str, tuple[str, str, str]] = {
         "下载权重；*.bin 权重先转换为 safetensors",
     ),
     "json-corrupt": ("{place} 不是有效的 JSON：{problem}", "vllm serve 以 JSONDecodeError 停止", REDOWNLOAD),
+    "json-encoding": (
+        "{place} 不是 UTF-8 文本：{problem}",
+        "vllm serve 以 UnicodeDecodeError 或 JSONDecodeError 停止",
+        "把 {place} 存为不带 BOM 的 UTF-8，或重新下载",
+    ),
+    "json-kind": (
+        "{place} 的顶层是 {kind}，应为一个对象（object）",
+        "vllm serve 以 TypeError 或 AttributeError 停止",
+        REDOWNLOAD,
+    ),
+    "json-repeated": (
+        "{place} 中有 {count} 个键重复出现且取值不同，如 {example}",
+        "vLLM 悄悄采用最后一个值",
+        "在 {place} 中只保留正确的一个",
+    ),
+    "config-value": (
+        "{place}：{key} 为 {found}，应为 {expected}",
+        "vllm serve 在读取配置或构建模型时停止",
+        "更正 {place} 中的 {key}，或换用浮点模型的 config.json",
+    ),
     "file-unreadable": (
         "{place} 无法读取：{problem}",
         "vllm serve 以 OSError 停止",
@@ -102,6 +122,21 @@ TEXTS_ZH: dict[str, tuple[str, str, str]] = {
         '把内容放入 {{"weight_map": ...}}，或删除该文件，vLLM 会读取全部 *.safetensors',
     ),
     "index-entry": ("{place}：{count} 个条目没有给出文件名", "vllm serve 以 TypeError 停止", REDOWNLOAD),
+    "index-empty": (
+        "{place} 没有列出任何张量",
+        "vllm serve 停止：找不到模型权重",
+        "删除 {place}，vLLM 会读取全部 *.safetensors",
+    ),
+    "index-outside": (
+        "{place} 用路径（如 {example}）而不是目录内的文件名指定了 {count} 个张量的位置",
+        "vLLM 只读取该目录本身的文件：参数保持分配时的内存内容，或找不到权重",
+        "把文件放入该目录，并在 {place} 中只写文件名",
+    ),
+    "index-path": (
+        "{place} 用路径（如 {example}）指定了 {count} 个张量的位置，而它们就在该目录中",
+        "vLLM 按目录中的文件加载，不受影响；按索引查找的工具会失败或读到另一个文件",
+        "重新生成索引",
+    ),
     "index-wrong-file": (
         "{place}：{count} 个张量实际在另一个文件中",
         "vLLM 读取整个文件，不受影响；按索引查找的工具会失败",
@@ -126,6 +161,11 @@ TEXTS_ZH: dict[str, tuple[str, str, str]] = {
         "缺少 {place}；量化描述的 optional 中提到了它",
         "用到该文件时报错（草稿模型输入的旋转），其余情况无影响",
         "下载 {place}",
+    ),
+    "optional-file-outside": (
+        "量化描述的 optional 指定的 {place} 在模型目录之外",
+        "这里不检查该文件；只有在该路径存在的机器上才可能用到它",
+        "把文件放入 optional/ 目录，并在量化描述中相应改名",
     ),
     "sharded-export": (
         "权重是按 {ranks} 个 rank 切分的导出（model-rank-*-part-*.safetensors）",
@@ -161,6 +201,11 @@ TEXTS_ZH: dict[str, tuple[str, str, str]] = {
         "量化描述名为 {place}；vllm-ascend 只打开 quant_model_description.json",
         "vllm serve --quantization ascend 停止：找不到 ModelSlim 量化配置",
         "ln -s {place} DIR/quant_model_description.json",
+    ),
+    "description-unread": (
+        "{place} 是另一份量化描述；只有 {read} 会被读取",
+        "如果 {read} 与权重相符，则无影响",
+        "如果 {place} 属于另一次导出，把它移出目录",
     ),
     "description-in-config": (
         "量化描述在 config.json 的 quantization_config 中；vllm-ascend 从那里读取",

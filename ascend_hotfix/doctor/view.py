@@ -15,12 +15,14 @@ from typing import Any
 from ascend_hotfix.doctor.checkpoint import Checkpoint, Tensor
 from ascend_hotfix.doctor.findings import Collector
 
-__all__ = ["TOWERS", "WEIGHTS", "Experts", "Form", "View", "is_draft", "layer_count", "view"]
+__all__ = ["TOWERS", "WEIGHTS", "Experts", "Form", "View", "is_draft", "layer_count", "number_of", "view"]
 
 Kind = tuple[str, tuple[int, ...]]  # dtype and shape
 
 TOWERS = frozenset({"visual", "vision", "vision_model", "vision_tower", "audio_tower", "talker", "code2wav", "encoder"})
 """Segments of names that are not the language model's."""
+
+DIGITS = 9  # of a number in a name; a damaged name may hold thousands
 
 WEIGHTS = ("weight", "weight_packed")
 """Leaves that hold the weight itself."""
@@ -114,14 +116,15 @@ class View:
         containers: dict[str, Experts] = {}
         for module, form in self.forms.items():
             container, found, rest = module.rpartition(".experts.")
-            number, _, part = rest.partition(".")
-            if not found or not number.isdecimal():
+            segment, _, part = rest.partition(".")
+            number = number_of(segment) if found else None
+            if number is None:
                 outside.append(module)
                 continue
             experts = containers.get(container)
             if experts is None:
                 experts = containers[container] = Experts()
-            experts.numbers.add(int(number))
+            experts.numbers.add(number)
             if part not in experts.forms:
                 experts.forms[part] = Counter()
             experts.forms[part][form] += 1
@@ -159,12 +162,17 @@ class View:
         return is_draft(name, layer_count(self.text_config))
 
 
+def number_of(segment: str) -> int | None:
+    """The number that a segment of a name is, or None; what no layer or expert can be numbered with is no number."""
+    return int(segment) if segment.isdecimal() and len(segment) <= DIGITS else None
+
+
 def layer_count(config: Mapping[str, Any]) -> int:
     """Number of layers of the language model, 0 where the config does not say."""
     # LongCat counts attention blocks in num_hidden_layers, two to a layer
     count = config.get("num_layers") if str(config.get("model_type", "")).startswith("longcat") else None
     count = count or config.get("num_hidden_layers")
-    return count if isinstance(count, int) else 0
+    return count if type(count) is int and count > 0 else 0
 
 
 def is_draft(name: str, layers: int) -> bool:
@@ -174,14 +182,16 @@ def is_draft(name: str, layers: int) -> bool:
         return True
     if not layers or not TOWERS.isdisjoint(segments) or "layers" not in segments[:-1]:
         return False
-    number = segments[segments.index("layers") + 1]
-    return number.isdecimal() and int(number) >= layers
+    number = number_of(segments[segments.index("layers") + 1])
+    return number is not None and number >= layers
 
 
 def view(checkpoint: Checkpoint, found: Collector) -> View:
     """A view of *checkpoint* that knows what damaged files have taken away."""
     description = checkpoint.description
     result = View(checkpoint, found, description.schemes if description is not None else {})
+    for index in checkpoint.indexes:
+        result.mark_gone(name for name in index.outside if name not in checkpoint.tensors)
     lost = {f.place for f in checkpoint.findings if f.code in LOST}
     if lost and checkpoint.index is None:
         result.blind = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import struct
@@ -157,7 +158,7 @@ def test_damaged_weight_file_names_the_file_and_the_remedy(damage: object, code:
 
 
 @pytest.mark.parametrize("file", ["config.json", DESCRIPTION, INDEX])
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"a": "b"', "\x00\x01"])
+@pytest.mark.parametrize("content", ["", "{", '{"a": "b"', "\x00\x01", '{"a":' * 5000])
 def test_corrupt_json_is_a_finding_with_its_file(file: str, content: str, tmp_path: Path) -> None:
     root = tiny().write(tmp_path)
     (root / file).write_text(content)
@@ -165,12 +166,186 @@ def test_corrupt_json_is_a_finding_with_its_file(file: str, content: str, tmp_pa
     assert finding.place == file
 
 
-def test_description_entry_that_is_no_string_is_a_finding(tmp_path: Path) -> None:
+@pytest.mark.parametrize("file", ["config.json", DESCRIPTION, INDEX])
+@pytest.mark.parametrize(
+    ("content", "kind"), [("[1]", "a list"), ('"x"', "a string"), ("null", "null"), ("1", "a number")]
+)
+def test_json_without_an_object_at_its_top(file: str, content: str, kind: str, tmp_path: Path) -> None:
+    root = tiny().write(tmp_path)
+    (root / file).write_text(content)
+    (finding,) = read_checkpoint(root).findings
+    assert (finding.code, finding.place, finding.params["kind"]) == ("json-kind", file, kind)
+
+
+@pytest.mark.parametrize("file", ["config.json", DESCRIPTION, INDEX])
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_json_that_upstream_cannot_decode(file: str, encoding: str, tmp_path: Path) -> None:
+    root = tiny().write(tmp_path)
+    (root / file).write_text((root / file).read_text(), encoding=encoding)
+    (finding,) = read_checkpoint(root).findings
+    assert (finding.code, finding.place) == ("json-encoding", file)
+
+
+def test_line_ends_of_another_system_are_no_fault(tmp_path: Path) -> None:
+    root = tiny().write(tmp_path)
+    (root / "config.json").write_bytes(b'{\r\n "model_type": "qwen3_moe"\r\n}\r\n')
+    assert codes(read_checkpoint(root)) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "end", "example"),
+    [
+        ("config.json", ', "num_hidden_layers": 7}', "num_hidden_layers (3, then 7)"),
+        (DESCRIPTION, ', "lm_head.weight": "W8A8"}', 'lm_head.weight ("FLOAT", then "W8A8")'),
+    ],
+)
+def test_key_given_twice_with_two_values(file: str, end: str, example: str, tmp_path: Path) -> None:
+    root = tiny().write(tmp_path)
+    (root / file).write_text((root / file).read_text()[:-1] + end)
+    (finding,) = read_checkpoint(root).findings
+    assert (finding.code, finding.place, finding.examples) == ("json-repeated", file, (example,))
+
+
+def test_key_given_twice_with_one_value_is_no_finding(tmp_path: Path) -> None:
+    root = tiny().write(tmp_path)
+    (root / "config.json").write_text((root / "config.json").read_text()[:-1] + ', "num_hidden_layers": 3}')
+    assert codes(read_checkpoint(root)) == []
+
+
+def _pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _loop(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+def _dangling(path: Path) -> None:
+    path.symlink_to("nowhere")
+
+
+@pytest.mark.parametrize("file", ["config.json", DESCRIPTION, INDEX, MAIN])
+@pytest.mark.parametrize("make", [_pipe, _loop, _dangling, Path.mkdir])
+def test_what_is_no_file_is_one_finding_and_nothing_waits_for_it(file: str, make: object, tmp_path: Path) -> None:
+    root = tiny().write(tmp_path)
+    (root / file).unlink()
+    make(root / file)  # type: ignore[operator]
+    (finding,) = read_checkpoint(root).findings
+    assert (finding.code, finding.place) == ("file-unreadable", file) and finding.params["problem"]
+
+
+def test_folder_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: object) -> list[str]:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    root = tiny().write(tmp_path)
+    monkeypatch.setattr(os, "listdir", refuse)
+    with pytest.raises(NotACheckpoint, match="Permission denied") as error:
+        read_checkpoint(root)
+    assert error.value.finding.code == "file-unreadable"
+
+
+def test_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = Path.open
+
+    def refuse(path: Path, *arguments: object, **named: object) -> object:
+        if path.name in (MAIN, DESCRIPTION):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return opened(path, *arguments, **named)  # type: ignore[call-overload]
+
+    root = tiny().write(tmp_path)
+    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(Path, "read_bytes", lambda path: refuse(path, "rb").read())  # type: ignore[attr-defined]
+    checkpoint = read_checkpoint(root)
+    assert sorted((f.code, f.place) for f in checkpoint.findings) == [
+        ("file-unreadable", DESCRIPTION),
+        ("file-unreadable", MAIN),
+    ]
+
+
+def test_description_entries_that_are_no_strings_are_one_finding(tmp_path: Path) -> None:
     spec = tiny()
     assert spec.description is not None
     spec.description[Q_PROJ] = None
-    finding = read_checkpoint(spec.write(tmp_path)).findings[0]
-    assert (finding.code, finding.examples) == ("description-entry", (Q_PROJ,))
+    spec.description["lm_head.weight"] = 1
+    (finding,) = read_checkpoint(spec.write(tmp_path)).findings
+    assert (finding.code, finding.examples) == ("description-entry", ("lm_head.weight", Q_PROJ)[::-1])
+    assert finding.params["kind"] == "a number, null"
+
+
+def test_second_description_is_noted(tmp_path: Path) -> None:
+    root = tiny().write(tmp_path)
+    (root / "quant_model_description_w4a8.json").write_text("{}")
+    (finding,) = read_checkpoint(root).findings
+    assert (finding.code, finding.place) == ("description-unread", "quant_model_description_w4a8.json")
+
+
+@pytest.mark.parametrize("file", ["../x.safetensors", "/x.safetensors", "sub/x.safetensors", f"./{MAIN}"])
+def test_index_that_points_out_of_the_folder(file: str, tmp_path: Path) -> None:
+    spec = tiny()
+    for weight_map in spec.weight_maps():
+        weight_map[Q_PROJ] = weight_map["lm_head.weight"] = file
+    root = spec.write(tmp_path)
+    (finding,) = read_checkpoint(root).findings  # the tensors are here and vLLM does not read an index of this name
+    assert (finding.code, finding.place, finding.count, finding.examples) == ("index-path", INDEX, 2, (file,))
+    (root / INDEX).rename(root / "model.safetensors.index.json")
+    assert codes(read_checkpoint(root)) == ["index-outside"]
+
+
+def test_index_that_lists_nothing(tmp_path: Path) -> None:
+    root = tiny().write(tmp_path)
+    (root / INDEX).unlink()
+    (root / "model.safetensors.index.json").write_text('{"weight_map": {}}')
+    assert codes(read_checkpoint(root)) == ["index-empty"]
+
+
+@pytest.mark.parametrize("file", ["../secret", "/etc/passwd"])
+def test_optional_file_outside_of_the_folder_is_not_opened(file: str, tmp_path: Path) -> None:
+    spec = tiny()
+    assert spec.description is not None
+    spec.description["optional"] = {"quarot": {"rotation_map": {"a": file}}}
+    root = spec.write(tmp_path / "model")
+    (tmp_path / "secret").write_text("not yours")
+    assert [(f.code, f.place) for f in read_checkpoint(root).findings] == [("optional-file-outside", file)]
+
+
+@pytest.mark.parametrize("length", [0, 1, 2**63, 2**64 - 1])
+def test_header_length_that_no_header_has(length: int, tmp_path: Path) -> None:
+    root = tiny().write(tmp_path)
+    (root / MAIN).write_bytes(struct.pack("<Q", length) + (root / MAIN).read_bytes()[8:])
+    (finding,) = read_checkpoint(root).findings
+    assert (finding.code, finding.place) == ("header-corrupt", MAIN)
+
+
+def test_file_cut_at_any_byte_of_its_header(tmp_path: Path) -> None:
+    write_safetensors(tmp_path / MAIN, {"a.weight": ("F32", [1]), "b.weight": ("F32", [2])})
+    (tmp_path / "config.json").write_text("{}")
+    whole = (tmp_path / MAIN).read_bytes()
+    for size in range(len(whole)):
+        (tmp_path / MAIN).write_bytes(whole[:size])
+        (finding,) = read_checkpoint(tmp_path).findings
+        assert (finding.code, finding.params["found"]) == ("file-truncated", str(size))
+
+
+@pytest.mark.parametrize("about", ["x", {"format": 1}])
+def test_metadata_that_safetensors_refuses(about: object, tmp_path: Path) -> None:
+    root = tiny().write(tmp_path)
+    edit_header(root / MAIN, lambda header: header.update(__metadata__=about))
+    assert codes(read_checkpoint(root)) == ["header-corrupt"]
+
+
+def test_header_in_another_encoding(tmp_path: Path) -> None:
+    header = '{"a": {"dtype": "I8", "shape": [1], "data_offsets": [0, 1]}}'.encode("utf-16-le")
+    (tmp_path / MAIN).write_bytes(struct.pack("<Q", len(header)) + header + b"1")
+    (tmp_path / "config.json").write_text("{}")
+    assert codes(read_checkpoint(tmp_path)) == ["header-corrupt"]
+
+
+def test_config_nested_a_thousand_times_is_read(tmp_path: Path) -> None:
+    config: dict[str, object] = {"num_hidden_layers": 3}
+    for _ in range(5000):
+        config = {"text_config": config}
+    assert text_config(config) == {"num_hidden_layers": 3}
 
 
 def _two_files(spec: Spec) -> tuple[str, str]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from string import Formatter
+
 import pytest
 
 from ascend_hotfix.doctor.findings import Collector, Finding, Severity, exit_code, pattern
@@ -45,6 +48,28 @@ def test_every_sentence_fills_from_its_params(code: str, language: str) -> None:
         assert sentence and "{" not in sentence.replace('{"weight_map"', "")
     assert finding.severity in Severity
     assert code == code.lower() and "_" not in code
+
+
+NOUNS = "tensors|layers|weights|entries|experts|files|times|bytes|keys|routers|parameters|ranks|parts"
+DISAGREES = re.compile(rf"\b1 ([a-z]+ )?({NOUNS})\b|\b1 [a-z]+ (of scheme X )?(are|have|lack|do|mix|ask|get)\b")
+
+
+@pytest.mark.parametrize("code", sorted(TEXTS))
+def test_counts_agree_with_their_nouns(code: str) -> None:
+    fields = [field for field in Formatter().parse(TEXTS[code].message) if "|" in (field[2] or "")]
+    params = {
+        **dict.fromkeys(TEXTS[code].params, "X"),
+        **{str(name): "1" for _, name, _, _ in fields if name != "count"},
+    }
+    one, two = (Finding(code, "FILE", count, params=params).message for count in (1, 2))
+    assert not DISAGREES.search(one)
+    assert not re.search(r"\b2 [a-z]+ (is|has|lacks|does|mixes|asks|gets)\b", two)
+    assert (one != two) == ("{count" in TEXTS[code].message)
+
+
+def test_one_and_two_of_them() -> None:
+    found = [Finding("tensor-absent", "i.json", count).message for count in (1, 2)]
+    assert found == ["1 tensor is listed in i.json and in no file", "2 tensors are listed in i.json and in no file"]
 
 
 def test_pattern_replaces_numeric_segments_only() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -620,3 +621,77 @@ def test_weight_without_an_entry_is_not_also_a_disagreement(tmp_path: Path) -> N
     for name in [n for n in description(spec) if "_proj.weight" in n]:
         del description(spec)[name]
     assert set(serious(diagnose(spec, tmp_path))) == {"tensor-undescribed"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("num_hidden_layers", "61", "a whole number above 0"),
+        ("num_hidden_layers", 3.0, "a whole number above 0"),
+        ("num_hidden_layers", True, "a whole number above 0"),
+        ("num_hidden_layers", 0, "a whole number above 0"),
+        ("num_hidden_layers", None, "a whole number above 0"),
+        ("hidden_size", "64", "a whole number above 0"),
+        ("num_experts", "4", "a whole number"),
+        ("num_experts", None, "a whole number above 0"),
+        ("num_nextn_predict_layers", "1", "a whole number"),
+        ("architectures", "X", "a list of strings"),
+        ("architectures", [1], "a list of strings"),
+        ("model_type", ["qwen3_moe"], "a string"),
+        ("model_type", None, "a string"),
+        ("text_config", "x", "an object"),
+        ("quantization_config", "ascend", "an object"),
+        ("tie_word_embeddings", "false", "true or false"),
+        ("torch_dtype", 5, "a string"),
+    ],
+)
+def test_config_value_of_a_wrong_type_is_one_finding(key: str, value: object, expected: str, tmp_path: Path) -> None:
+    spec = tiny()
+    spec.config[key] = value
+    (finding,) = diagnose(spec, tmp_path)
+    assert (finding.code, finding.place) == ("config-value", "config.json")
+    assert (finding.params["key"], finding.params["expected"]) == (key, expected)
+    assert finding.params["found"] == json.dumps(value)
+
+
+def test_config_value_inside_text_config_is_named_with_its_path(tmp_path: Path) -> None:
+    spec = genuine("qwen3_vl-w8a8")
+    spec.config["text_config"]["vocab_size"] = "151936"
+    (finding,) = [f for f in diagnose(spec, tmp_path) if f.code == "config-value"]
+    assert finding.params["key"] == "text_config.vocab_size"
+
+
+@pytest.mark.parametrize(("key", "value"), [("n_routed_experts", None), ("architectures", None), ("text_config", None)])
+def test_null_that_means_the_default_is_no_finding(key: str, value: object, tmp_path: Path) -> None:
+    spec = genuine("qwen3-w8a8")
+    spec.config[key] = value
+    assert "config-value" not in {f.code for f in diagnose(spec, tmp_path)}
+
+
+def test_config_without_a_model_type(tmp_path: Path) -> None:
+    spec = tiny()
+    spec.config.clear()
+    (finding,) = diagnose(spec, tmp_path)
+    assert (finding.code, finding.params["found"]) == ("config-value", "missing")
+
+
+def test_entry_that_is_no_scheme_is_not_called_missing_too(tmp_path: Path) -> None:
+    spec = tiny()
+    assert spec.description is not None
+    spec.description["lm_head.weight"] = 1
+    assert [f.code for f in diagnose(spec, tmp_path)] == ["description-entry"]
+
+
+def test_tensor_that_the_index_looks_for_elsewhere_is_reported_once(tmp_path: Path) -> None:
+    spec = tiny()
+    spec.drop("lm_head.weight", described=False, listed=False)
+    for weight_map in spec.weight_maps():
+        weight_map["lm_head.weight"] = "../head.safetensors"
+    assert [f.code for f in diagnose(spec, tmp_path)] == ["index-outside"]
+
+
+@pytest.mark.parametrize("where", ["model.layers.{}.mlp.up_proj", "model.layers.0.mlp.experts.{}.up_proj"])
+def test_number_of_thousands_of_digits_in_a_name(where: str, tmp_path: Path) -> None:
+    spec = tiny()
+    spec.add(f"{where.format('9' * 5000)}.weight", "BF16", [4, 4], "FLOAT")
+    assert {f.severity for f in diagnose(spec, tmp_path)} <= {Severity.WARNING}
