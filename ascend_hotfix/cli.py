@@ -43,6 +43,17 @@ def _locale_language() -> str:
     return "zh" if locale.lower().startswith("zh") else "en"
 
 
+def _check_writable(target: Path) -> None:
+    """Raises UsageError where the patch could not be written: better now than after the dry run."""
+    folder = target.absolute().parent
+    if not folder.is_dir():
+        raise UsageError(f"--suggest {target}: the folder {folder} does not exist")
+    if target.is_dir():
+        raise UsageError(f"--suggest {target}: this is a folder; name a file in it, such as {target / 'patch.py'}")
+    if not os.access(target if target.exists() else folder, os.W_OK):
+        raise UsageError(f"--suggest {target}: no permission to write there; name a file elsewhere")
+
+
 def _doctor(arguments: argparse.Namespace) -> int:
     from ascend_hotfix.catalog import installed_versions
     from ascend_hotfix.doctor.report import Options, ProgressBar, to_json_text, to_text
@@ -53,8 +64,8 @@ def _doctor(arguments: argparse.Namespace) -> int:
     suggest: Path | None = arguments.suggest
     if suggest is not None and arguments.static_only:
         raise UsageError("--suggest needs the dry run; leave out --static-only")
-    if suggest is not None and not suggest.absolute().parent.is_dir():
-        raise UsageError(f"--suggest {suggest}: the folder {suggest.absolute().parent} does not exist")
+    if suggest is not None:
+        _check_writable(suggest)
     options = Options(arguments.static_only, arguments.tensor_parallel_size, arguments.enable_expert_parallel)
     bar = ProgressBar(sys.stderr)
     try:

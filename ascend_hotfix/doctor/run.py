@@ -150,13 +150,26 @@ def diagnose(
     """
     report = Report(path, options, installed=installed)
     _static_stage(report, progress)
-    if report.checkpoint is None:
-        return report
-    if options.static_only:
+    if report.checkpoint is not None:
+        _second_stage(report, suggest, progress)
+    if suggest is not None:
+        report.suggested = report.suggested or _unwritten(report, suggest)
+    return report
+
+
+def _unwritten(report: Report, suggest: Path) -> str | None:
+    """Why *suggest* was not written, where no stage got so far as to say so in a finding."""
+    stopped = [f"{stage.name} {stage.status}: {stage.reason}" for stage in report.stages if stage.status != "done"]
+    return f"{suggest} is not written; {stopped[-1]}" if stopped else None
+
+
+def _second_stage(report: Report, suggest: Path | None, progress: Progress | None) -> None:
+    """The dry run, or why there is none."""
+    installed = report.installed
+    if report.options.static_only:
         report.stages.append(Stage("dry run", "skipped", reason="--static-only"))
     elif "vllm" not in installed or "vllm-ascend" not in installed:
         missing = " and ".join(name for name in ("vllm", "vllm-ascend") if name not in installed)
         report.stages.append(Stage("dry run", "failed", reason=f"{missing} not installed; --static-only leaves it out"))
     else:
         _dry_stage(report, suggest, progress)
-    return report

@@ -251,6 +251,38 @@ def test_dry_run_that_cannot_run_says_why(tmp_path: Path, monkeypatch: pytest.Mo
     assert (report.stages[1].status, report.stages[1].reason, report.exit_code) == ("failed", "no compiler", 2)
 
 
+def _no_vllm(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    return {}
+
+
+def _no_compiler(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    _dry(monkeypatch, CouldNotRun("no compiler"))
+    return BOTH
+
+
+@pytest.mark.parametrize(
+    ("stop", "reason"), [(_no_vllm, "vllm and vllm-ascend not installed"), (_no_compiler, "no compiler")]
+)
+def test_patch_that_no_dry_run_could_write_is_told(
+    stop: Any, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "p.py"
+    report = run.diagnose(str(tiny().write(tmp_path / "model")), Options(), stop(monkeypatch), suggest=target)
+    assert report.suggested is not None and f"{target} is not written" in report.suggested
+    assert reason in report.suggested and reason in to_text(report, width=200)
+
+
+def test_patch_for_what_is_no_model_directory_is_told(tmp_path: Path) -> None:
+    report = run.diagnose(str(tmp_path), Options(), BOTH, suggest=tmp_path / "p.py")
+    assert report.suggested == f"{tmp_path / 'p.py'} is not written; static failed: no model directory"
+
+
+def test_patch_is_not_told_of_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _dry(monkeypatch, [Finding("suggest-nothing", "p.py", stage="dry-run")])
+    report = run.diagnose(str(tiny().write(tmp_path)), Options(), BOTH, suggest=tmp_path / "p.py")
+    assert report.suggested is None
+
+
 @pytest.mark.parametrize(("counts", "left"), [((1, 1), 0), ((2, 1), 2)])
 @pytest.mark.parametrize("leaf", ["e_score_correction_bias", "bias"])
 def test_cause_that_both_stages_see_is_told_once(
@@ -330,11 +362,27 @@ def test_wrong_command_line_is_code_2(arguments: list[str], says: str, capsys: p
     [
         (["doctor", "x", "--static-only", "--suggest", "p.py"], "leave out --static-only"),
         (["doctor", "x", "--suggest", "no/such/folder/p.py"], "does not exist"),
+        (["doctor", "x", "--suggest", "."], "name a file in it"),
     ],
 )
 def test_options_that_cannot_go_together(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(arguments) == 2
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_suggestion_that_could_not_be_written_is_refused_before_any_work(
+    there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "p.py"
+    if there:
+        target.write_text("mine")
+    asked = []
+    monkeypatch.setattr(os, "access", lambda path, mode: asked.append((path, mode)))
+    monkeypatch.setattr(run, "diagnose", lambda *_, **__: pytest.fail("the work has begun"))
+    assert cli.main(["doctor", "x", "--suggest", str(target)]) == 2
+    assert f"--suggest {target}: no permission to write" in capsys.readouterr().err
+    assert asked == [(target if there else tmp_path, os.W_OK)]
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
