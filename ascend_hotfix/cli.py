@@ -129,10 +129,19 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--enable-expert-parallel", action="store_true", help="as vllm serve would be given it")
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser of the whole command."""
+def _add_language(parser: argparse.ArgumentParser) -> None:
     from ascend_hotfix.doctor.texts import LANGUAGES
 
+    parser.add_argument(
+        "--language",
+        choices=LANGUAGES,
+        default=_locale_language(),
+        help="language of what is told of the checkpoint (default: zh in a Chinese locale, else en)",
+    )
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of the whole command."""
     parser = argparse.ArgumentParser(
         prog="ascend-hotfix",
         description="Serve ModelSlim-quantized models right on the installed vLLM and vllm-ascend.",
@@ -149,12 +158,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_model(doctor)
     doctor.add_argument("--static-only", action="store_true", help="the files only; needs no vLLM")
     doctor.add_argument("--json", action="store_true", help="print one JSON object (docs/doctor-json.md)")
-    doctor.add_argument(
-        "--language",
-        choices=LANGUAGES,
-        default=_locale_language(),
-        help="language of the findings in the table (default: zh in a Chinese locale, else en)",
-    )
+    _add_language(doctor)
     doctor.add_argument("--suggest", type=Path, metavar="FILE", help="write a patch module that removes the findings")
     doctor.set_defaults(command=_doctor)
 
@@ -165,6 +169,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     explain.add_argument("name", metavar="NAME", help="a tensor, module or parameter name")
     _add_model(explain)
+    _add_language(explain)
     explain.set_defaults(command=_delegate("ascend_hotfix.doctor.explain"))
 
     listing = commands.add_parser("list", help="the patches there are, and which fit the installed versions")

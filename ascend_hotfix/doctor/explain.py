@@ -14,10 +14,13 @@ from typing import Any
 from ascend_hotfix.doctor.align import nearest
 from ascend_hotfix.doctor.checkpoint import NotACheckpoint, read_checkpoint
 from ascend_hotfix.doctor.dryrun import Rehearsal, Split, call, rehearse, start
-from ascend_hotfix.doctor.report import CouldNotRun
+from ascend_hotfix.doctor.report import CouldNotRun, padded
+from ascend_hotfix.doctor.static import UNREAD
+from ascend_hotfix.doctor.texts import explained, label_of
 
 __all__ = ["command", "explain", "lines"]
 
+LABEL = 13  # columns of the left column
 MOST = 12
 """Tensors or parameters shown of one name."""
 
@@ -54,7 +57,7 @@ def _moved(name: str, field: str, config: Any) -> list[str]:
     return told
 
 
-def explain(name: str, model_dir: str, **split: Any) -> dict[str, Any]:
+def explain(name: str, model_dir: str, language: str = "en", **split: Any) -> dict[str, Any]:
     """A case for the zygote: what is known of *name*, by name space; ``near`` where nothing is."""
     found = rehearse(read_checkpoint(model_dir), Split(**split))
     tensors = found.checkpoint.tensors
@@ -91,7 +94,7 @@ def explain(name: str, model_dir: str, **split: Any) -> dict[str, Any]:
                         "module": frame.module,
                         "answers": frame.answers,
                         "missing": frame.missing,
-                        "method": frame.method or "none",
+                        "method": frame.method,
                         "float": frame.float_method,
                         "error": frame.error,
                         "rules": list(dict.fromkeys(rules)),
@@ -100,37 +103,55 @@ def explain(name: str, model_dir: str, **split: Any) -> dict[str, Any]:
     if not result["tensors"] and not result["parts"]:
         known = [*tensors, *(p for part in found.parts for p in part.parameters)]
         result["near"] = nearest(name, known)
-        result["failure"] = [finding.message for finding in found.findings if finding.code == "model-refused"]
+        refused = (finding for finding in found.findings if finding.code == "model-refused")
+        result["failure"] = [finding.sentences(language)[0] for finding in refused]
     return result
 
 
-def lines(told: Mapping[str, Any]) -> list[str]:
+def _row(label: str, text: str, language: str, indent: str = "") -> str:
+    return padded(indent + label_of(label, language), LABEL) + text
+
+
+def _tensor_lines(one: Mapping[str, Any], language: str) -> list[str]:
+    shape = "x".join(map(str, one["shape"])) or "scalar"
+    text = [
+        _row("checkpoint", f"{one['name']}  {one['dtype']} {shape}  ({one['file']})", language),
+        _row("description", one["scheme"] or explained("no entry", language), language),
+        *(_row("rule", rule, language, "  ") for rule in one["rules"]),
+    ]
+    for role, *parameters in one["lands"]:
+        text += [_row("parameter", f"{parameter}  ({role})", language) for parameter in parameters]
+    for role, error, place in one["refused"]:
+        text.append(_row("refused", explained("refused", language, role=role, error=error, place=place), language))
+    if not one["lands"] and not one["refused"]:
+        text.append(_row("parameter", explained("nowhere", language), language))
+    return [*text, ""]
+
+
+def _module_lines(one: Mapping[str, Any], language: str) -> list[str]:
+    method = one["method"] or explained("no method", language)
+    below = [
+        ("asks as", one["prefix"] or explained("no prefix", language)),
+        *(("finds", f"{key}: {scheme}") for key, scheme in one["answers"].items()),
+        *(("misses", key) for key in one["missing"]),
+        *(("rule", rule) for rule in one["rules"]),
+        ("gets", explained("float", language, method=method) if one["float"] else method),
+        *((("error", one["error"]),) if one["error"] else ()),
+    ]
+    head = _row("module", f"{one['module'] or explained('not built', language)}  ({one['role']})", language)
+    return [head, *(_row(label, text, language, "  ") for label, text in below)]
+
+
+def lines(told: Mapping[str, Any], language: str = "en") -> list[str]:
     """What :func:`explain` found, to read."""
-    text: list[str] = []
-    for one in told["tensors"]:
-        shape = "x".join(map(str, one["shape"])) or "scalar"
-        text.append(f"checkpoint   {one['name']}  {one['dtype']} {shape}  ({one['file']})")
-        text.append(f"description  {one['scheme'] or 'no entry of this name'}")
-        text += [f"  rule       {rule}" for rule in one["rules"]]
-        for role, *parameters in one["lands"]:
-            text += [f"parameter    {parameter}  ({role})" for parameter in parameters]
-        text += [f"refused      by the {role}: {error} ({place})" for role, error, place in one["refused"]]
-        if not one["lands"] and not one["refused"]:
-            text.append("parameter    none: the loader leaves it aside without a word")
-        text.append("")
-    if told["total"] > len(told["tensors"]):
-        text += [f"... and {told['total'] - len(told['tensors'])} tensors more", ""]
-    for one in told["parts"]:
-        text.append(f"module       {one['module'] or '(not in the built model)'}  ({one['role']})")
-        text.append(f"  asks as    {one['prefix'] or '(an empty prefix)'}")
-        text += [f"  finds      {key}: {scheme}" for key, scheme in one["answers"].items()]
-        text += [f"  misses     {key}" for key in one["missing"]]
-        text += [f"  rule       {rule}" for rule in one["rules"]]
-        text.append(f"  gets       {one['method']}{' (float)' if one['float'] else ''}")
-        text += [f"  error      {one['error']}"] if one["error"] else []
+    text = [line for one in told["tensors"] for line in _tensor_lines(one, language)]
+    more = told["total"] - len(told["tensors"])
+    if more:
+        text += [explained("more", language, count=more), ""]
+    text += [line for one in told["parts"] for line in _module_lines(one, language)]
     if not told["tensors"] and not told["parts"]:
-        text.append(f"{told['name']}: no tensor, module, prefix or parameter has this name")
-        text += [f"  like it    {near}" for near in told["near"]]
+        text.append(explained("unknown", language, name=told["name"]))
+        text += [_row("like it", near, language, "  ") for near in told["near"]]
         text += told.get("failure", [])
     return text
 
@@ -138,18 +159,21 @@ def lines(told: Mapping[str, Any]) -> list[str]:
 def command(arguments: argparse.Namespace) -> int:
     """``ascend-hotfix explain NAME MODEL_DIR``: 0 where the name is known, 1 where not, 2 where it cannot be checked."""
     try:
-        read_checkpoint(arguments.model)
+        unread = [f for f in read_checkpoint(arguments.model).findings if f.code in UNREAD]
+        if unread:
+            raise NotACheckpoint(unread[0])
         with start() as zygote:
             told = call(
                 zygote,
                 "ascend_hotfix.doctor.explain:explain",
                 name=arguments.name,
                 model_dir=str(arguments.model),
+                language=arguments.language,
                 tensor_parallel_size=arguments.tensor_parallel_size,
                 expert_parallel=arguments.enable_expert_parallel,
             )
     except (CouldNotRun, NotACheckpoint) as error:
         print(f"ascend-hotfix: {error}", file=sys.stderr)
         return 2
-    print("\n".join(lines(told)).rstrip())
+    print("\n".join(lines(told, arguments.language)).rstrip())
     return 0 if told["tensors"] or told["parts"] else 1

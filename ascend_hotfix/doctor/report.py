@@ -31,6 +31,7 @@ __all__ = [
     "ProgressBar",
     "Report",
     "Stage",
+    "padded",
     "to_json",
     "to_json_text",
     "to_text",
@@ -211,14 +212,15 @@ def _fold(text: str, width: int) -> list[str]:
     return [line for line in lines if line.strip()] or [""]
 
 
-def _padded(text: str) -> str:
-    return text + " " * (LABEL - _columns(text))
+def padded(text: str, width: int = LABEL) -> str:
+    """*text* with spaces up to *width* columns."""
+    return text + " " * (width - _columns(text))
 
 
 def _wrapped(label: str, text: str, width: int) -> list[str]:
     """*text* in the right column with *label* beside its first line."""
     first, *rest = _fold(text, max(width - LABEL, 20))
-    return [_padded(label) + first, *(" " * LABEL + line for line in rest)]
+    return [padded(label) + first, *(" " * LABEL + line for line in rest)]
 
 
 def _painted(text: str, code: str, colour: bool) -> str:

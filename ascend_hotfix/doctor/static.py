@@ -30,7 +30,7 @@ from ascend_hotfix.doctor.structure import (
 from ascend_hotfix.doctor.view import View, view
 from ascend_hotfix.versions import fits
 
-__all__ = ["check_static", "foreign_method"]
+__all__ = ["UNREAD", "check_static", "foreign_method"]
 
 # Written beside the description by msModelSlim itself, or read by vllm-ascend without an entry.
 UNDESCRIBED = re.compile(r"rot\.weight|.*\.(heads_rotation|kronecker_rotation_[mn]|inv_freq|position_ids)")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from string import Formatter
 
-__all__ = ["LANGUAGES", "TEXTS", "Text", "label_of", "text_of"]
+__all__ = ["EXPLAINED", "LANGUAGES", "TEXTS", "Text", "explained", "label_of", "text_of"]
 
 LANGUAGES = ("en", "zh")
 ALWAYS = frozenset({"count", "place", "example"})
@@ -739,6 +739,28 @@ TEXTS: dict[str, Text] = {
 }
 
 
+EXPLAINED = {
+    "no entry": "no entry of this name",
+    "refused": "by the {role}: {error} ({place})",
+    "nowhere": "none: the loader leaves it aside without a word",
+    "more": "... and {count:tensor|tensors} more",
+    "not built": "(not in the built model)",
+    "no prefix": "(an empty prefix)",
+    "no method": "none",
+    "float": "{method} (float)",
+    "unknown": "{name}: no tensor, module, prefix or parameter has this name",
+}
+"""What ``explain`` says beside names and labels."""
+
+
+def explained(key: str, language: str = "en", **values: object) -> str:
+    """The phrase of :data:`EXPLAINED` in *language*, filled with *values*."""
+    table = EXPLAINED
+    if language == "zh":
+        from ascend_hotfix.doctor.texts_zh import EXPLAINED_ZH as table
+    return table[key].format_map({name: _Value(value) for name, value in values.items()})
+
+
 def text_of(code: str, language: str = "en") -> Text:
     """The sentences of *code* in *language*; English where the translation lacks the code."""
     english = TEXTS[code]
@@ -750,7 +772,7 @@ def text_of(code: str, language: str = "en") -> Text:
 
 
 def label_of(label: str, language: str = "en") -> str:
-    """A label of the report (``fault``, ``do``) in *language*."""
+    """A label of the report (``fault``, ``do``) or of ``explain`` (``asks as``) in *language*."""
     if language == "zh":
         from ascend_hotfix.doctor.texts_zh import LABELS_ZH
 

@@ -5,7 +5,7 @@ Each code has its entry. Placeholders are those of the English sentences.
 
 from __future__ import annotations
 
-__all__ = ["LABELS_ZH", "TEXTS_ZH"]
+__all__ = ["EXPLAINED_ZH", "LABELS_ZH", "TEXTS_ZH"]
 
 REDOWNLOAD = "重新下载 {place}，并与发布方给出的大小或校验值比较"
 REQUANTIZE = "换用完整的权重，或用 msModelSlim 重新量化"
@@ -21,6 +21,30 @@ LABELS_ZH = {
     "then": "后果",
     "do": "处理",
     "code": "代码",
+    "checkpoint": "权重文件",
+    "description": "量化描述",
+    "rule": "规则",
+    "parameter": "参数",
+    "refused": "被拒绝",
+    "module": "模块",
+    "asks as": "查询名",
+    "finds": "查到",
+    "misses": "未查到",
+    "gets": "量化方法",
+    "error": "错误",
+    "like it": "相近",
+}
+
+EXPLAINED_ZH = {
+    "no entry": "没有这个名字的条目",
+    "refused": "{role} 拒绝：{error}（{place}）",
+    "nowhere": "无：加载时被悄悄放弃",
+    "more": "……另有 {count} 个张量",
+    "not built": "（构建出的模型中没有）",
+    "no prefix": "（空前缀）",
+    "no method": "无",
+    "float": "{method}（浮点）",
+    "unknown": "{name}：没有这个名字的张量、模块、前缀或参数",
 }
 
 TEXTS_ZH: dict[str, tuple[str, str, str]] = {
