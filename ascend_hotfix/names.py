@@ -12,12 +12,21 @@ This module imports nothing of ours.
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    from re import _constants as sre
+    from re import _parser as sre_parse
+else:
+    import sre_constants as sre
+    import sre_parse
 
 __all__ = [
     "Exact",
@@ -40,6 +49,9 @@ __all__ = [
 WILDCARD = "*"
 ANY_DEPTH = "**"
 _NUMBER = re.compile(r"[0-9]+")
+LONG = 100  # characters of a long name
+MOST_WAYS = LONG**2
+ANY_NAMES = ("x" * LONG, "0" * LONG)  # a pattern that finds both finds any name
 
 
 @dataclass(frozen=True)
@@ -112,17 +124,27 @@ def _new_covers(new: list[str], segments: list[str], start: int, length: int) ->
 
 
 def _require(rule: object, label: str, value: object, kind: type, what: str) -> None:
-    if not isinstance(value, kind):
+    if type(value) is not kind:  # True is no number
         raise TypeError(f"{type(rule).__name__}.{label} must be {what}, not {value!r}")
+
+
+def odd_characters(value: str) -> str:
+    """The white space and control characters of *value*: no name has any."""
+    return "".join(one for one in value if one.isspace() or not one.isprintable())
 
 
 def _whole_segments(rule: object, label: str, value: str) -> None:
     _require(rule, label, value, str, "a string")
+    if odd := odd_characters(value):
+        raise ValueError(f"{rule!r}: {label} has {odd[0]!r} in it, which no name has")
     if any(not part for part in _split(value)):
         raise ValueError(
             f"{rule!r}: {label} has an empty segment; write whole segments without outer dots, "
             f"such as {value.strip('.')!r}"
         )
+    for part in _split(value):
+        if WILDCARD in part and part not in (WILDCARD, ANY_DEPTH):
+            raise ValueError(f"{rule!r}: '*' stands for a whole segment, not part of one ({part!r})")
 
 
 class _Validated:
@@ -176,6 +198,7 @@ class _Run(_Validated):
         return name
 
 
+@dataclass(frozen=True)
 class Exact(_Run):
     """The whole name. ``Exact("", "lm_head")`` names a layer that was built without a prefix."""
 
@@ -183,6 +206,7 @@ class Exact(_Run):
         return (0,) if len(segments) == len(_split(self.old)) else ()
 
 
+@dataclass(frozen=True)
 class Prefix(_Run):
     """The leading segments. An empty *old* puts *new* in front of every name that lacks it."""
 
@@ -195,6 +219,7 @@ class Prefix(_Run):
         return super().apply(name)
 
 
+@dataclass(frozen=True)
 class Segments(_Run):
     """The first run of these segments, anywhere. An empty *new* removes it."""
 
@@ -207,6 +232,7 @@ class Segments(_Run):
         return range(len(segments) - len(_split(self.old)) + 1)
 
 
+@dataclass(frozen=True)
 class Suffix(_Run):
     """The trailing segments."""
 
@@ -258,9 +284,51 @@ class Layers(_Validated):
         return ".".join([*head, str(number + self.by), *rest[len(head) + 1 :]])
 
 
+def _flat(parsed: Any) -> Iterator[tuple[Any, Any]]:
+    """The items of a parsed pattern, those inside of groups too."""
+    for op, argument in parsed:
+        if op is sre.SUBPATTERN:
+            yield from _flat(argument[-1])
+        else:
+            yield op, argument
+
+
+def _ways(parsed: Any) -> float:
+    """In how many ways a parsed pattern can match one text of :data:`LONG` characters, at most; infinity for no bound.
+
+    That is what a search that fails has to try. A fixed character between two repeats leaves few places for both, so
+    the count starts anew behind it.
+    """
+    most = ways = 1.0
+    for op, argument in _flat(parsed):
+        ways = 1.0 if op is sre.LITERAL else ways * _ways_of(op, argument)
+        most = max(most, ways)
+    return most
+
+
+def _ways_of(op: Any, argument: Any) -> float:
+    if op is sre.BRANCH:
+        return sum(map(_ways, argument[1]), 0.0)
+    if op not in (sre.MAX_REPEAT, sre.MIN_REPEAT):  # of the rest only what holds a pattern counts, such as (?=...)
+        held = argument if isinstance(argument, tuple) else (argument,)
+        return math.prod((_ways(one) for one in held if isinstance(one, sre_parse.SubPattern)), start=1.0)
+    least, most, body = argument
+    each = _ways(body)
+    if each == 1:
+        return float(min(most - least + 1, LONG))
+    if most == sre.MAXREPEAT or each > MOST_WAYS:
+        return math.inf
+    return float(each ** min(most, 64) + bool(least == 0))
+
+
 @dataclass(frozen=True)
 class Regex(_Validated):
-    """The escape hatch: ``re.sub`` once. Use it only where no other rule can say it."""
+    """The escape hatch: ``re.sub`` once. Use it only where no other rule can say it.
+
+    Refused are patterns that match every name, that a long name could keep busy for ever (a repeat of what repeats or
+    has alternatives, more than two repeats with no fixed character between), and those that match their own result,
+    such as ``Regex("visual", "model.visual")``: a rename must be stable, so they would never fire.
+    """
 
     pattern: str
     new: str
@@ -270,13 +338,34 @@ class Regex(_Validated):
         _require(self, "new", self.new, str, "a string")
         try:
             compiled = re.compile(self.pattern)
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             raise ValueError(f"{self!r}: not a regular expression: {error}") from error
         try:
             compiled.sub(self.new, "")  # reads the replacement whether or not there is a match
         except (re.error, IndexError) as error:
             raise ValueError(f"{self!r}: new is not a replacement for it: {error}") from error
+        if problem := self._problem(compiled):
+            raise ValueError(f"{self!r}: {problem}")
         object.__setattr__(self, "_compiled", compiled)
+
+    def _problem(self, compiled: re.Pattern[str]) -> str:
+        """Why a pattern that compiles cannot be meant, or an empty string."""
+        if _ways(sre_parse.parse(self.pattern)) > MOST_WAYS:
+            return (
+                "would try a long name for ever, as its repeats can share one text in too many ways; repeat only single "
+                r"characters, as in [^.]+ for a segment or \d+, with a fixed character such as \. between two repeats"
+            )
+        if compiled.search("") or all(map(compiled.search, ANY_NAMES)):
+            return (
+                "pattern matches every name or the empty one; say in it which names are meant. Prefix('', 'model') "
+                "puts segments in front of every name, Exact('', 'lm_head') names a layer without a prefix"
+            )
+        if "\\" not in self.new and compiled.sub(self.new, self.new, count=1) != self.new:
+            return (
+                "pattern matches its own result, so it would never fire: a rename must be stable; "
+                "hold it to the start with ^, or use Prefix or Segments, which see what is renamed already"
+            )
+        return ""
 
     def apply(self, name: str) -> str:
         """*name* with the first match replaced."""

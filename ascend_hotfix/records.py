@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
 
-from ascend_hotfix.names import Exact, Layers, Prefix, Regex, Renamer, Rule, Segments, Suffix, refuse
+from ascend_hotfix.names import Exact, Layers, Prefix, Regex, Renamer, Rule, Segments, Suffix, odd_characters, refuse
 
 __all__ = [
     "Absent",
@@ -55,14 +55,16 @@ __all__ = [
 DISTRIBUTIONS = ("vllm", "vllm-ascend", "transformers", "torch")
 IDENTIFIER = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 FIX_ID = re.compile(r"[a-z0-9][a-z0-9-]*")
+MOST_STEPS = 200  # of a walk from rule to rule
+MODEL_TYPE = re.compile(r"\w[\w./-]*")
 
 
 class PatchError(ValueError):
-    """A patch that cannot be used. ``problems`` holds every mistake, one line each."""
+    """A patch that cannot be used. ``problems`` holds every mistake, one line each; so does the text."""
 
     def __init__(self, what: str, problems: list[str]) -> None:
         self.what, self.problems = what, problems
-        super().__init__(f"{what}: " + "; ".join(problems))
+        super().__init__(f"{what}: {problems[0]}" if len(problems) == 1 else "\n  ".join([f"{what}:", *problems]))
 
     def __reduce__(self) -> tuple[type[PatchError], tuple[str, list[str]]]:
         return type(self), (self.what, self.problems)
@@ -524,8 +526,9 @@ class Absent:
 class Fix:
     """One failure and what mends it.
 
-    ``versions`` maps a distribution to a version range in which the fix is wanted; outside of it the
-    fix is *out of range*. A rule turns a miss into a hit and nothing else, unless ``override`` gives
+    ``versions`` maps a distribution to a version range in which the fix is wanted, such as
+    ``{"vllm-ascend": ">=0.18,<0.20"}``; outside of it the fix is *out of range*. Pre-releases count as the release: rc1 of
+    0.18 fits ``>=0.18`` (see :mod:`ascend_hotfix.versions`). A rule turns a miss into a hit and nothing else, unless ``override`` gives
     the reason for which a hit must be replaced; an override needs a version range.
 
     Which way the rules of a field read:
@@ -535,6 +538,11 @@ class Fix:
       such as ``.weight`` unless the rule is about it; ``""`` is a layer that was built without a prefix;
     * ``weights``: tensor name in the checkpoint -> name that the model's ``load_weights`` understands;
     * ``params``: parameter that exists -> name by which a loader asks for it. Both names work then.
+
+    The rules of one field are alternatives: all together are tried first, then each alone, and of those that hold on to
+    the start of a name only the first that fits moves it, so ``a -> b`` and ``b -> c`` do not make ``a -> c``. Rules
+    that lead back to where they began are refused: where either way may be needed, each is a fix of its own. That two
+    names trade places cannot be said, since both are known, and a hit stays a hit.
 
     The other fields hold records by the place where they act: ``config`` on config.json, ``describe`` on the
     quant description (and on the lists of other quantization configs), ``layers`` on how layers are
@@ -566,11 +574,14 @@ class Fix:
             problems.append(f"id {self.id!r} must be lower-case words joined by '-'")
         if not isinstance(self.why, str):
             problems.append(f"why must be a string, not {self.why!r}")
-        elif not self.why:
+        elif not self.why.strip():
             problems.append("why is empty; say in one sentence what fails")
+        elif len(self.why.splitlines()) > 1:
+            problems.append("why has a line break; say in one sentence what fails")
         if not self.refs:
             problems.append("refs is empty; name the public report or the upstream file that shows it")
         problems += _strings_only("refs", self.refs)
+        problems += ["refs holds an empty string"] if "" in _strings(self.refs) else []
         problems += _versions(self.versions)
         if not isinstance(self.retire, str):
             problems.append(f"retire must be a string, not {self.retire!r}")
@@ -580,6 +591,9 @@ class Fix:
             problems.append("override needs versions: an override does not retire itself")
         for name, kind in RULE_FIELDS.items():
             problems += _tuple_of(name, getattr(self, name), kind)
+        if not problems:
+            for name in RENAMING_FIELDS:
+                problems += _circular(name, getattr(self, name))
         if not problems and self.override:
             for name in RENAMING_FIELDS:
                 problems += _unstable(name, getattr(self, name))
@@ -626,6 +640,8 @@ class ModelPatch:
             *_tuple_of("fixes", self.fixes, (Fix,)),
             *_strings_only("model_types", self.model_types),
             *_strings_only("architectures", self.architectures),
+            *(line for one in _strings(self.model_types) for line in _model_type(one)),
+            *(line for one in _strings(self.architectures) for line in _class("architectures", one)),
         ]
         if not self.model_types:
             problems.append("model_types is empty; name at least one, or '*' for every model")
@@ -671,9 +687,18 @@ def _strings_only(name: str, value: Any) -> list[str]:
     return [f"{name}[{i}] must be a string, not {item!r}" for i, item in enumerate(value) if not isinstance(item, str)]
 
 
+def _model_type(value: str) -> list[str]:
+    if value == "*" or MODEL_TYPE.fullmatch(value):
+        return []
+    hint = "'*' stands for every model, not for part of a name" if "*" in value else "write it as config.json does"
+    return [f"model_types: {value!r} is no model_type; {hint}"]
+
+
 def _segments(label: str, value: Any, *, one: bool = False) -> list[str]:
     if not isinstance(value, str) or not value or any(not part for part in value.split(".")):
         return [f"{label}: {value!r} must be whole dotted segments"]
+    if odd := odd_characters(value):
+        return [f"{label}: {value!r} has {odd[0]!r} in it, which no name has"]
     return [f"{label}: {value!r} must be one segment"] if one and "." in value else []
 
 
@@ -706,6 +731,35 @@ def _versions(value: Any) -> list[str]:
         f"versions names {name!r}; known are {', '.join(DISTRIBUTIONS)}" for name in value if name not in DISTRIBUTIONS
     ]
     return problems + [f"versions[{name!r}]: {p}" for name, spec in value.items() if (p := range_problem(spec))]
+
+
+def _example(rule: Rule) -> str | None:
+    """A name that *rule* gives, where one can be told without a name to start from."""
+    if isinstance(rule, Regex):
+        return None if "\\" in rule.new else rule.new
+    return rule.apply(f"{rule.prefix}.{rule.start}" if isinstance(rule, Layers) else rule.old.replace("*", "0"))
+
+
+def _circular(name: str, rules: tuple[Rule, ...]) -> list[str]:
+    """The first rules that lead from a name back to it."""
+    if any(rule.refused for rule in rules):
+        return []
+    for begin in filter(None, map(_example, rules)):
+        ways: dict[str, tuple[Rule, ...]] = {begin: ()}
+        todo = [begin]
+        for at in todo:  # it grows while it is walked
+            for rule in rules:
+                moved = rule.apply(at)
+                if moved == begin != at:
+                    circle = " and ".join(map(repr, (rule, *ways[at])))
+                    return [
+                        f"{name}: {circle} lead back to where they began, so they undo each other. "
+                        "Where either may be needed, make each a fix of its own; two names cannot trade places"
+                    ]
+                if moved not in ways and len(ways) < MOST_STEPS:
+                    ways[moved] = (*ways[at], rule)
+                    todo.append(moved)
+    return []
 
 
 def _unstable(name: str, rules: tuple[Rule, ...]) -> list[str]:

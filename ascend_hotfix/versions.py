@@ -1,9 +1,30 @@
 """Version ranges as patch authors mean them, whatever ``packaging`` is installed.
 
-``packaging`` leaves pre-releases out of ranges unless told; ours count them where they belong:
-``0.30.0rc2`` fits ``>=0.30`` and not ``<0.30``, a post-release and a local version fit like their
-release. A development version of unknown base (``0.1.dev123+g...``, what a source checkout reports)
-says nothing, so it fits every range and is reported as unknown.
+A range is one or more clauses joined by commas, and all of them have to fit: ``<``, ``<=``, ``>``, ``>=``, ``==`` or ``!=``
+and a version; ``==`` and ``!=`` also take ``0.18.*``. ``packaging`` leaves pre-releases out of ranges unless told; ours
+count them where they belong:
+
+* Where the bound is a plain release, its pre-releases, post-releases and development versions count as that release.
+* Where the bound is itself a pre-release or a post-release, the order is rc1, rc2, the release, post1.
+* A local part (``+empty``, ``+cpu``) says nothing, and neither do zeros at the end: 0.18 is 0.18.0.
+* A development version counts as the version that it names. One of unknown base (``0.1.dev123+gabc``, what a source
+  checkout reports), or a text that is no version (``main``), fits every range and is reported.
+* A distribution that is not installed fits no range. ``VLLM_VERSION``, where it is set, is the version of vllm.
+
+| range | fits | does not fit |
+|---|---|---|
+| `>=0.18` | 0.18.0rc1, 0.18.0rc1+empty, 0.18.0.dev7, 0.18, 0.18.0.post1, 0.19.0rc1 | 0.17.0, 0.17.0.post1 |
+| `<0.18` | 0.17.0, 0.17.0.post1, 0.17.1rc1 | 0.18.0rc1, 0.18.0rc1+empty, 0.18.0.dev7, 0.18.0 |
+| `<=0.18` | 0.18.0rc1, 0.18.0, 0.18.0.post1 | 0.18.1rc1, 0.18.1 |
+| `>0.18` | 0.18.1rc1, 0.18.1 | 0.18.0rc1, 0.18.0, 0.18.0.post1 |
+| `==0.18` | 0.18.0rc1, 0.18.0+cpu, 0.18.0.post1 | 0.18.1, 0.17.0 |
+| `==0.18.*` | 0.18.0rc1, 0.18.0, 0.18.1 | 0.17.9, 0.19.0rc1 |
+| `!=0.18.*` | 0.17.9, 0.19.0rc1 | 0.18.0rc1, 0.18.1 |
+| `>=0.18.0rc2` | 0.18.0rc2, 0.18.0rc10, 0.18.0, 0.18.0.post1 | 0.18.0rc1, 0.18.0rc1+empty |
+| `<0.18.0rc2` | 0.18.0rc1+empty, 0.17.0 | 0.18.0rc2, 0.18.0 |
+| `>0.18.0.post1` | 0.18.0.post2, 0.18.1rc1 | 0.18.0, 0.18.0.post1 |
+| `>=0.18,<0.20` | 0.18.0rc1, 0.19.3 | 0.17.0, 0.20.0rc1 |
+| `>=0.18,!=0.19.*` | 0.18.5, 0.20.0 | 0.19.0rc1 |
 
 This module imports nothing of ours, and the standard library only.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 
 import pytest
@@ -33,7 +34,7 @@ RUN = st.one_of(*(made(kind, PART, PART) for kind in (Exact, Prefix, Segments, S
 LAYERS = made(Layers, NAME, st.integers(-12, 40), st.integers(0, 3), st.integers(0, 20))
 REGEX = made(
     Regex,
-    st.sampled_from([r"model", r"^model\.", r"gate$", r"(\w+)\.(\w+)", r"\d+", r"layers\.(\d+)", r"", r"x*", r"^$"]),
+    st.sampled_from([r"model", r"^model\.", r"gate$", r"(\w+)\.(\w+)", r"\d+", r"layers\.(\d+)", r"^model", r"el$"]),
     st.sampled_from(["", "model", "model.", r"\1", r"\2.\1", r"\g<0>.x", r"language_model.\g<0>", "gate_proj"]),
 )
 RULE = RUN | LAYERS | REGEX
@@ -48,8 +49,7 @@ KNOWN = st.sets(NAME, max_size=30)
 @example((Segments("model", "model.language_model"),), "model.layers")
 @example((Segments("mlp", "gate"),), "mlp.mlp")
 @example((Prefix("a", "b"), Prefix("b", "a")), "a.x")
-@example((Regex("model", "model.model"),), "model")
-@example((Regex("", "x"),), "a")
+@example((Regex("mod(el)", r"mod\1.mod\1"),), "model")
 def test_renaming_twice_is_renaming_once(rules, name):
     renamer = Renamer(rules)
     once = renamer.rename(name)
@@ -242,9 +242,10 @@ def test_no_candidate_is_the_name_itself(rules, name):
 
 
 @given(RULES, NAME)
-def test_a_candidate_of_one_rule_is_not_moved_by_it_again(rules, name):
-    for candidate in Renamer(rules).candidates(name):
-        if len(candidate.rules) == 1:
+def test_a_candidate_of_a_rule_alone_is_not_moved_by_it_again(rules, name):
+    renamer = Renamer(rules)
+    for candidate in renamer.candidates(name):
+        if candidate != renamer.look(name):
             [index] = candidate.rules
             assert rules[index].apply(candidate.new) == candidate.new
 
@@ -290,6 +291,9 @@ def test_what_a_rule_does(rule, name, new):
         (lambda: Segments("", "x"), "old must not be empty"),
         (lambda: Suffix("", "x"), "old must not be empty"),
         (lambda: Segments("a.**", "b"), "'**' is for patterns"),
+        (lambda: Prefix("a.b*", "c"), "'*' stands for a whole segment, not part of one ('b*')"),
+        (lambda: Prefix("a ", "b"), "old has ' ' in it, which no name has"),
+        (lambda: Exact("a", "b\nc"), "new has '\\n' in it, which no name has"),
         (lambda: Segments("a.*", "b.*.*"), "new has more '*' than old"),
         (lambda: Layers("layers", 0), "changes nothing"),
         (lambda: Layers("layers", 30), "would move its own results again"),
@@ -300,6 +304,8 @@ def test_what_a_rule_does(rule, name, new):
         (lambda: Regex("(", "x"), "not a regular expression"),
         (lambda: Regex("a", r"\1"), "not a replacement for it"),
         (lambda: Regex("a", r"\g<b>"), "not a replacement for it"),
+        (lambda: Regex("a{99999999999}", "b"), "not a regular expression: the repetition number is too large"),
+        (lambda: Regex("(" * 5000 + ")" * 5000, "b"), "not a regular expression"),
     ],
 )
 def test_a_rule_that_cannot_work_is_refused_in_the_authors_terms(make, says):
@@ -307,7 +313,71 @@ def test_a_rule_that_cannot_work_is_refused_in_the_authors_terms(make, says):
         make()
 
 
-@pytest.mark.parametrize("make", [lambda: Prefix(1, "x"), lambda: Layers("a", "1"), lambda: Regex("a", None)])
+@pytest.mark.parametrize(
+    "pattern", ["", ".*", ".+", r"\w", "[^.]+", "^", "$", "^$", "x?", r"(?=.)", ".{3,}", "(model)?"]
+)
+def test_a_regular_expression_of_every_name_is_refused(pattern):
+    with pytest.raises(ValueError, match="matches every name or the empty one; say in it which names are meant"):
+        Regex(pattern, "x")
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"(a+)+$",
+        r"(a*)*b",
+        r"(.*)*x",
+        r"(\w+\.)+x",
+        r"(a|a)*b",
+        r"(a|aa)+b",
+        r"(a?){30}a{30}",
+        r"(a{1,3}){1,50}b",
+        r"(?=(a+)+$)b",
+        r"(?i)((A+)b?)+",
+        r".*.*.*x",
+        r"\w*[ab]\w*[ab]\w*x",
+        r"a{0,99}a{0,99}a{0,99}x",
+        r"(x)?(?(1)a*|b*)*c",
+        r"(?P<part>(?P<inner>.+)*)x",
+        r"(a+)*?b",
+        pytest.param(r"(?>(a+)+)b", marks=pytest.mark.skipif(sys.version_info < (3, 11), reason="no atomic groups")),
+    ],
+)
+def test_a_regular_expression_that_would_try_a_long_name_for_ever_is_refused(pattern):
+    with pytest.raises(ValueError, match="would try a long name for ever"):
+        Regex(pattern, "x")
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"^model\.layers\.(\d+)\.(.*)\.experts\.(\d+)\.(\w+)\.weight$",
+        r"layers\.(\d+)(.*)",
+        r"^(?:[^.]+\.){2}x",
+        r"(?:\.experts)?\.w1$",
+        r"(?:gate|up)_proj",
+        r"^[^.]+\.(.*)$",
+        r"(?<!model\.)visual",
+    ],
+)
+def test_a_regular_expression_as_an_author_needs_it_is_taken(pattern):
+    assert Regex(pattern, "new.name").pattern == pattern
+
+
+@pytest.mark.parametrize(
+    ("pattern", "new"),
+    [("visual", "model.visual"), ("^model", "model.language_model"), ("weight$", "qweight"), ("a", "aa")],
+)
+def test_a_regular_expression_that_matches_its_own_result_is_refused(pattern, new):
+    """It would never fire: the result would be moved again."""
+    with pytest.raises(ValueError, match="matches its own result, so it would never fire"):
+        Regex(pattern, new)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: Prefix(1, "x"), lambda: Layers("a", "1"), lambda: Layers("a", True, stop=1), lambda: Regex("a", None)],
+)
 def test_a_rule_of_the_wrong_type_is_refused(make):
     with pytest.raises(TypeError, match="must be"):
         make()

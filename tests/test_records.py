@@ -143,9 +143,12 @@ def test_every_mistake_of_a_patch_is_reported_at_once():
 def test_the_message_names_the_record_and_holds_every_mistake():
     with pytest.raises(PatchError) as caught:
         Packed("qkv.proj", (), optional=("v",))
-    assert str(caught.value) == (
-        "Packed('qkv.proj'): fused: 'qkv.proj' must be one segment; shards is empty; optional names 'v', which is no shard"
-    )
+    assert str(caught.value).splitlines() == [
+        "Packed('qkv.proj'):",
+        "  fused: 'qkv.proj' must be one segment",
+        "  shards is empty",
+        "  optional names 'v', which is no shard",
+    ]
 
 
 @given(st.sets(st.sampled_from(["id", "why", "refs", "versions", "lookup", "override"]), min_size=1))
@@ -174,6 +177,8 @@ def test_no_mistake_hides_another(wrong):
         ({"why": None}, "why"),
         ({"why": 5}, "why must be a string"),
         ({"refs": ()}, "refs is empty; name the public report or the upstream file that shows it"),
+        ({"why": "two\nlines"}, "why has a line break"),
+        ({"refs": ("",)}, "refs holds an empty string"),
         ({"refs": "vllm#1"}, "refs must be a tuple of strings, not 'vllm#1' (a one-element tuple needs a comma)"),
         ({"retire": 3}, "retire must be a string"),
         ({"versions": ">=0.11"}, "versions must map a distribution to a range, not '>=0.11'"),
@@ -207,6 +212,12 @@ def test_a_mistake_in_a_fix(fields, says):
         (lambda: Fill("a.b", "0"), "value must be a number, not '0'"),
         (lambda: Fill("a.b", True), "value must be a number, not True"),
         (lambda: ModelPatch("qwen3", (fix(),)), "model_types must be a tuple of strings, not 'qwen3'"),
+        (lambda: Drop("a.b c"), "pattern: 'a.b c' has ' ' in it, which no name has"),
+        (lambda: ModelPatch(("",), (fix(),)), "model_types: '' is no model_type; write it as config.json does"),
+        (lambda: ModelPatch(("a\n",), (fix(),)), "model_types: 'a\\n' is no model_type"),
+        (lambda: ModelPatch(("-a",), (fix(),)), "model_types: '-a' is no model_type"),
+        (lambda: ModelPatch(("qwen*",), (fix(),)), "'*' stands for every model, not for part of a name"),
+        (lambda: ModelPatch(("a",), (fix(),), architectures=("A B",)), "architectures: 'A B' must be one name"),
         (lambda: ModelPatch(("qwen3",), ()), "fixes is empty"),
         (lambda: ModelPatch(("qwen3",), (fix(), fix())), "fix id 'one' is used 2 times"),
         (lambda: ModelPatch(("qwen3",), (fix(),), name="../x"), "name '../x' must be lower case"),
@@ -227,6 +238,37 @@ def test_a_pattern_is_accepted_or_refused_in_the_authors_terms(text):
         Drop(text)
     except PatchError as error:
         assert error.problems and all(repr(text) in line for line in error.problems)
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        (Prefix("a", "b"), Prefix("b", "a")),
+        (Segments("a", "b"), Segments("b", "a")),
+        (Exact("", "lm_head"), Exact("lm_head", "")),
+        (Prefix("a.*.b", "a.b.*"), Prefix("a.b.*", "a.*.b")),
+        (Layers("layers", 1, stop=1), Layers("layers", -1, start=1, stop=2)),
+        (Regex(r"^a\.", "b."), Regex(r"^b\.", "a.")),
+        (Prefix("a", "b"), Suffix("x", "y"), Prefix("b", "c"), Exact("c", "a")),
+    ],
+)
+def test_rules_that_lead_back_to_where_they_began_are_refused(rules):
+    for field in records.RENAMING_FIELDS:
+        [found] = problems(fix, **{field: rules})
+        assert found.startswith(f"{field}: {rules[0]!r} and ")
+        assert "make each a fix of its own; two names cannot trade places" in found
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        (Prefix("a", "b"), Prefix("b", "c")),
+        (Prefix("model", "language_model.model"), Prefix("", "model")),
+        (Regex("a$", "b.a.c"), Regex("c$", "c.a")),
+    ],
+)
+def test_rules_that_lead_on_are_taken(rules):
+    assert fix(weights=rules).weights == rules
 
 
 def test_an_override_whose_result_the_same_rules_would_move_again_is_refused():
@@ -391,3 +433,10 @@ def test_an_override_with_a_refused_rule_is_told_as_that_rule_alone(tmp_path):
         "Fix(id='x', why='y', refs=('z',), override='w', versions={'vllm': '>=1'}, lookup=RULES)\n",
     )
     assert len(found) == 2
+
+
+def test_each_mistake_of_one_record_has_a_line_of_its_own(tmp_path):
+    text = "from ascend_hotfix.records import *\n\nPATCH = ModelPatch(model_types='x', fixes=(Fix(id='A', why='', refs=()),))"
+    found = mistakes(tmp_path, text)
+    assert [line.partition(": ")[0] for line in found] == ["line 3"] * len(found)
+    assert [line.split(": ")[1] for line in found] == ["Fix('A')"] * 4 + ["ModelPatch('')"]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ascend_hotfix import versions
 from ascend_hotfix.versions import fits, parse, range_problem
 
 RELEASE = st.lists(st.integers(0, 40), min_size=2, max_size=4).filter(lambda parts: parts[:2] > [0, 1])
@@ -61,6 +64,20 @@ LOCAL = st.sampled_from(["+cpu", "+empty", "+g0123abc.d20260101"])
 )
 def test_fits(version, spec, expected):
     assert fits(version, spec) is expected
+
+
+ROWS = re.findall(r"^\| `(\S+)` \| (.*) \| (.*) \|$", versions.__doc__ or "", re.MULTILINE)
+
+
+@pytest.mark.parametrize(("spec", "inside", "outside"), ROWS)
+def test_the_table_of_the_document_is_true(spec, inside, outside):
+    assert range_problem(spec) is None
+    assert [one for one in inside.split(", ") if not fits(one, spec)] == []
+    assert [one for one in outside.split(", ") if fits(one, spec)] == []
+
+
+def test_the_table_has_every_operator():
+    assert {re.split(r"\d", clause)[0] for spec, _, _ in ROWS for clause in spec.split(",")} == set(versions._COMPARE)
 
 
 @pytest.mark.parametrize(

@@ -5,16 +5,18 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from ascend_hotfix import records
+from ascend_hotfix import records, versions
 from ascend_hotfix.catalog import load_catalog
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "records.md"
 CASES = ROOT / "tests" / "patches" / "cases" / "kinds.json"
+ROLE = re.compile(r":\w+:`([^`]+)`")
 FIELDS = {
     "config": "what is read of config.json, and how the draft is quantized",
     "describe": "the quant description, and the lists of other quantization configs",
@@ -32,20 +34,31 @@ def document() -> str:
     lines = [
         "# Record kinds",
         "",
-        "What a patch can say, made from the docstrings of `ascend_hotfix/records.py`. The fields `build`, `lookup`, `weights` and",
-        "`params` take renaming rules (`Exact`, `Prefix`, `Segments`, `Suffix`, `Layers`, `Regex`; see `ascend_hotfix/names.py`).",
+        "What a patch can say, made from the docstrings of `ascend_hotfix/{records,names,versions}.py`.",
+        "",
+        f"## `Fix`\n\n{inspect.getdoc(records.Fix)}\n",
+        f"## Version ranges\n\n{inspect.getdoc(versions)}".rpartition("\n\n")[0],
+        "",
+        "## Rules: the fields `build`, `lookup`, `weights` and `params`",
     ]
+    for kind in records.RULE_FIELDS["lookup"]:
+        lines += _section(kind)
     for field, what in FIELDS.items():
         lines += ["", f"## `{field}`: {what}"]
         for kind in records.RULE_FIELDS[field]:
-            parameters = ", ".join(
-                one.name
-                if one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
-                else f"[{one.name}]"
-                for one in dataclasses.fields(kind)
-            )
-            lines += ["", f"### `{kind.__name__}({parameters})`", "", inspect.getdoc(kind) or ""]
-    return "\n".join(lines).replace("``", "`") + "\n"
+            lines += _section(kind)
+    return ROLE.sub(r"`\1`", "\n".join(lines)).replace("``", "`") + "\n"
+
+
+def _section(kind: type) -> list[str]:
+    """Its heading, with the fields that may be left out in brackets, and its docstring."""
+    parameters = ", ".join(
+        one.name
+        if one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
+        else f"[{one.name}]"
+        for one in dataclasses.fields(kind)
+    )
+    return ["", f"### `{kind.__name__}({parameters})`", "", inspect.getdoc(kind) or ""]
 
 
 def test_the_page_is_what_the_docstrings_say() -> None:
