@@ -2,7 +2,7 @@
 
 One entry per patch, fix and seam, with a state and a count of hits. ``note`` keeps the findings that a
 person should read. ``summary`` is the line a server prints; ``ASCEND_HOTFIX_LEDGER`` names a folder into
-which each process writes its ledger as JSON, for tests and for support.
+which each process writes its ledger as JSON, for tests and for support (docs/ledger-json.md).
 """
 
 from __future__ import annotations
@@ -12,11 +12,14 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 
-from ascend_hotfix import toggles
+from ascend_hotfix import __version__, toggles
+from ascend_hotfix.words import counted
 
-__all__ = ["LEDGER", "STATES", "Entry", "Ledger"]
+__all__ = ["JSON_VERSION", "LEDGER", "STATES", "Entry", "Ledger"]
 
-STATES = ("armed", "applied", "already fixed", "out of range", "drifted", "failed", "unused")
+JSON_VERSION = 1
+
+STATES = ("armed", "applied", "unused", "out of range", "drifted")
 
 
 @dataclass
@@ -60,7 +63,7 @@ class Ledger:
         if state not in STATES:
             raise ValueError(f"no such state: {state!r}; known are {', '.join(STATES)}")
         entry = self.entry(patch, fix, seam)
-        if entry.state != "applied" or state == "failed":
+        if entry.state != "applied":
             entry.state, entry.note = state, note
 
     def find(self, message: str) -> bool:
@@ -91,20 +94,31 @@ class Ledger:
 
     def summary(self) -> str:
         """One line: how many hits by which fixes, and what went wrong."""
-        parts = [f"{name} ({hits} hits)" for name, hits in sorted(self.used().items())]
-        bad = [f"{e.patch}.{e.fix} {e.state} at {e.seam}" for e in self if e.state in ("drifted", "failed")]
+        parts = [f"{name} ({counted(hits, 'hit')})" for name, hits in sorted(self.used().items())]
+        bad = [f"{e.patch}.{e.fix} {e.state} at {e.seam}" for e in self if e.state == "drifted"]
         text = "applied " + ", ".join(parts) if parts else "nothing had to be fixed"
         return text + (f"; NOT applied: {', '.join(sorted(set(bad)))}" if bad else "")
 
+    def to_json(self) -> dict[str, object]:
+        """The ledger as plain data, see ``docs/ledger-json.md``."""
+        return {
+            "schema": "ascend-hotfix/ledger",
+            "version": JSON_VERSION,
+            "tool_version": __version__,
+            "pid": os.getpid(),
+            "entries": [asdict(entry) for entry in self],
+            "findings": self.findings,
+        }
+
     def write(self) -> None:
-        """Writes the ledger to the folder that ASCEND_HOTFIX_LEDGER names; without it, nothing."""
+        """Writes the ledger to the folder that ASCEND_HOTFIX_LEDGER names; without it, nothing. Raises OSError."""
         folder = os.environ.get(toggles.LEDGER)
         if not folder:
             return
         os.makedirs(folder, exist_ok=True)
         path = os.path.join(folder, f"{os.getpid()}.json")
         with open(path + ".part", "w", encoding="utf-8") as file:
-            json.dump({"entries": [asdict(entry) for entry in self], "findings": self.findings}, file, indent=1)
+            json.dump(self.to_json(), file, indent=1)
         os.replace(path + ".part", path)
 
 

@@ -7,31 +7,36 @@ is wrong: a warning, once, or :class:`StrictError` under ``ASCEND_HOTFIX_STRICT=
 from __future__ import annotations
 
 import logging
+import os
 
+from ascend_hotfix import toggles
 from ascend_hotfix.ledger import LEDGER
 from ascend_hotfix.toggles import strict
 
-__all__ = ["StrictError", "contained", "finding", "info"]
+__all__ = ["StrictError", "contained", "finding", "info", "write_ledger"]
 
 LOGGER = logging.getLogger("vllm.ascend_hotfix")
+_said: set[str] = set()
 
 
 class StrictError(RuntimeError):
     """A finding under ASCEND_HOTFIX_STRICT=1."""
 
 
-def info(message: str) -> None:
-    """One line at INFO level."""
-    LOGGER.info("ascend-hotfix: %s", message)
+def info(message: str, *, once: str = "") -> None:
+    """One line at INFO level, the first for its key *once* where there is one."""
+    if not once or once not in _said:
+        _said.add(once)
+        LOGGER.info("ascend-hotfix: %s", message)
 
 
-def finding(message: str) -> None:
-    """Says once what is wrong. Raises StrictError instead under ASCEND_HOTFIX_STRICT=1."""
+def finding(message: str, outcome: str = "") -> None:
+    """Says once what is wrong, and the *outcome*. Raises StrictError instead under ASCEND_HOTFIX_STRICT=1."""
     new = LEDGER.find(message)
     if strict():
         raise StrictError(f"ascend-hotfix: {message} (ASCEND_HOTFIX_STRICT is set)")
     if new:
-        LOGGER.warning("ascend-hotfix: %s", message)
+        LOGGER.warning("ascend-hotfix: %s%s", message, outcome)
 
 
 def contained(what: str, error: BaseException) -> None:
@@ -44,3 +49,14 @@ def contained(what: str, error: BaseException) -> None:
         raise StrictError(f"ascend-hotfix: {message} (ASCEND_HOTFIX_STRICT is set)") from error
     if new:
         LOGGER.warning("ascend-hotfix: %s", message, exc_info=error)
+
+
+def write_ledger() -> None:
+    """Writes the ledger where ASCEND_HOTFIX_LEDGER asks for it; a folder that cannot be written is a finding."""
+    try:
+        LEDGER.write()
+    except OSError as error:
+        finding(
+            f"{toggles.LEDGER}={os.environ.get(toggles.LEDGER)}: {error.strerror or error}; "
+            "expected a folder that can be made and written"
+        )

@@ -19,6 +19,7 @@ from ascend_hotfix.ledger import LEDGER
 from ascend_hotfix.records import DescriptionFile, DescriptionSet
 from ascend_hotfix.scope import Scope
 from ascend_hotfix.seams import hooking
+from ascend_hotfix.words import counted
 
 __all__ = ["arm_class", "arm_reader"]
 
@@ -135,7 +136,9 @@ def _complete(config: Any, folder: Path) -> None:
         return  # upstream has just failed to read it, and has said why
     # the constructor makes of a description what this release makes of it
     config.__dict__.update(type(config)({**content, **(held or {})}).__dict__)
-    LEDGER.hit(one.patch, one.fix.id, SEAM, f"{path.name}: {len(content)} entries over {len(held or {})}")
+    LEDGER.hit(
+        one.patch, one.fix.id, SEAM, f"{path.name}: {counted(len(content), 'entry', 'entries')} over {len(held or {})}"
+    )
 
 
 def _set_keys(config: Any, current: Scope) -> None:

@@ -14,6 +14,7 @@ from math import prod
 from typing import Any
 
 from ascend_hotfix.names import matches
+from ascend_hotfix.words import counted
 
 __all__ = ["Watch", "is_leftover", "is_quantized"]
 
@@ -71,25 +72,28 @@ class Watch:
         model = type(self._model).__name__
         yield from _found(
             self._quantized_into_float,
-            f"{model}: %d quantized tensors were cast into float parameters, so these layers answer wrongly: %s; "
-            f"the layer was taken for float at the lookup. {DOCTOR}",
+            "quantized tensor",
+            f"{model}: %s cast into float, where the layer was taken for a float one at the lookup; "
+            f"such a layer answers wrongly: %s. {DOCTOR}",
         )
         yield from _found(
             self._float_into_quantized,
-            f"{model}: %d float tensors were cast into quantized parameters, so these layers answer wrongly: %s; "
-            f"the description gives the layer a scheme that its tensors do not have. {DOCTOR}",
+            "float tensor",
+            f"{model}: %s cast into a quantized type, where the description has a scheme that the tensors do not have; "
+            f"such a layer answers wrongly: %s. {DOCTOR}",
         )
         yield from _found(
-            self._cut,
-            f"{model}: %d tensors are larger than their parameter and were cut: %s; the config does not fit. {DOCTOR}",
+            self._cut, "tensor", f"{model}: %s cut to a smaller parameter: %s; the config does not fit. {DOCTOR}"
         )
         yield from _found(
             list(self._missing_experts()),
-            f"{model}: experts are missing in %d places: %s; the checkpoint is incomplete, download it again. {DOCTOR}",
+            "place",
+            f"{model}: experts are missing in %s: %s; the checkpoint is incomplete, download it again. {DOCTOR}",
         )
         yield from _found(
             list(self._unwritten(loaded)),
-            f"{model}: %d parameters were never written and hold whatever memory held: %s. {DOCTOR}",
+            "parameter",
+            f"{model}: %s never written, with whatever memory held: %s. {DOCTOR}",
         )
 
     def _missing_experts(self) -> Iterator[str]:
@@ -154,6 +158,6 @@ def _tensor_parallel_size() -> int:
     return int(get_tensor_model_parallel_world_size())
 
 
-def _found(places: list[str], message: str) -> Iterator[str]:
+def _found(places: list[str], what: str, message: str) -> Iterator[str]:
     if places:
-        yield message % (len(places), ", ".join(places[:2]) + (", ..." if len(places) > 2 else ""))
+        yield message % (counted(len(places), what), ", ".join(places[:2]) + (", ..." if len(places) > 2 else ""))

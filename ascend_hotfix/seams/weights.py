@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -71,6 +72,8 @@ def _load_weights(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: di
     except Exception as error:
         if load is not None and not isinstance(error, log.StrictError):
             hooking.add_hint(error, load.hint(error))
+            with suppress(log.StrictError):
+                log.write_ledger()
         raise
     finally:
         _STACK.depth -= 1
@@ -337,7 +340,7 @@ class _Load:
         loaded = self._fill(loaded)
         LEDGER.settle()
         log.info(f"{type(self.model).__name__} loaded: {LEDGER.summary()}")
-        LEDGER.write()
+        log.write_ledger()
         for message in self.watch.findings(loaded):
             log.finding(message)
         for entry in LEDGER:
@@ -347,7 +350,7 @@ class _Load:
                     f"{type(self.model).__name__}; "
                     f"'ascend-hotfix doctor MODEL_DIR' shows which names there are"
                 )
-        LEDGER.write()
+        log.write_ledger()
         return loaded
 
     def _fill(self, loaded: Any) -> Any:

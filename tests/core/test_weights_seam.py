@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -11,10 +14,11 @@ import pytest
 
 from ascend_hotfix import log
 from ascend_hotfix.catalog import Selection
-from ascend_hotfix.ledger import LEDGER
-from ascend_hotfix.records import Dequantize, Drop, Fill, Fix, Prefix, Segments, Suffix
+from ascend_hotfix.ledger import JSON_VERSION, LEDGER, STATES
+from ascend_hotfix.records import RULE_FIELDS, Dequantize, Drop, Fill, Fix, Prefix, Segments, Suffix
 from ascend_hotfix.scope import Scope
 from ascend_hotfix.seams import weights
+from ascend_hotfix.seams.watch import DOCTOR
 
 
 class Parameter:
@@ -276,3 +280,68 @@ def test_a_quantized_layer_with_a_scale_of_another_name_is_not_held_back_for_the
     load(model, {"model.fc.weight": weight, "model.fc.weight_scale_inv": 2}, tensors=(Dequantize("model.*"),))
     assert model.held["model.fc.weight"].value is weight
     assert [line for line in LEDGER.findings if "dequantized" in line] == [] and hits("tensors") == 0
+
+
+def test_the_ledger_of_a_load_is_what_the_document_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "new" / "folder"
+    monkeypatch.setenv("ASCEND_HOTFIX_LEDGER", str(folder))
+    load(Model("b.weight", "c.weight"), {"a.weight": 1}, weights=(Prefix("a", "b"),), drop=(Drop("never.there"),))
+    [file] = folder.iterdir()
+    written = json.loads(file.read_text(encoding="utf-8"))
+    text = (Path(__file__).parents[2] / "docs" / "ledger-json.md").read_text(encoding="utf-8")
+    schema = json.loads(re.search(r"```json\n(.*?)```", text, re.DOTALL)[1])  # type: ignore[index]
+    assert broken(written, schema) == []
+    assert schema["properties"]["version"]["enum"] == [JSON_VERSION]
+    entry = schema["properties"]["entries"]["items"]["properties"]
+    assert (entry["seam"]["enum"], entry["state"]["enum"]) == (list(RULE_FIELDS), list(STATES))
+    assert re.findall(r"^\| `([a-z ]+)` \|", text.partition("| state |")[2], re.MULTILINE) == list(STATES)
+    named = set(re.findall(r"`(?:entries\[\]\.)?(\w+)`", text.partition("| state |")[0]))
+    assert {*schema["properties"], *entry} <= named
+    assert (file.name, written["pid"]) == (f"{os.getpid()}.json", os.getpid())
+    assert [(e["seam"], e["state"], e["hits"], e["examples"]) for e in written["entries"]] == [
+        ("weights", "applied", 1, ["a.weight -> b.weight"]),
+    ]
+    assert written["findings"] == ["Model: 1 parameter never written, with whatever memory held: c.weight. " + DOCTOR]
+
+
+def broken(value: Any, rules: dict[str, Any], at: str = "$") -> list[str]:
+    """Where *value* breaks *rules*, as much of JSON Schema as the document uses."""
+    kinds = {"object": dict, "array": list, "string": str, "integer": int}
+    if not isinstance(value, kinds[rules["type"]]):
+        return [f"{at} is no {rules['type']}"]
+    found = [f"{at} is none of {rules['enum']}"] if value not in rules.get("enum", [value]) else []
+    if isinstance(value, list):
+        found += [f"{at} is too long"] if len(value) > rules.get("maxItems", len(value)) else []
+        found += [line for one in value for line in broken(one, rules["items"], f"{at}[]")]
+    if isinstance(value, dict):
+        found += [f"{at} lacks {key}" for key in rules["required"] if key not in value]
+        for key, one in value.items():
+            known = rules["properties"].get(key)
+            found += [f"{at} has {key}"] if known is None else broken(one, known, f"{at}.{key}")
+    return found
+
+
+def test_a_load_that_fails_writes_the_ledger_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASCEND_HOTFIX_LEDGER", str(tmp_path))
+    with pytest.raises(KeyError):
+        load(Model("b.weight"), {"a.weight": 1, "other.weight": 2}, weights=(Prefix("a", "b"),))
+    written = json.loads((tmp_path / f"{os.getpid()}.json").read_text(encoding="utf-8"))
+    assert [entry["state"] for entry in written["entries"]] == ["applied"]
+    assert "stopped at the checkpoint tensor 'other.weight'" in written["findings"][0]
+
+
+def test_a_ledger_that_cannot_be_written_is_a_finding_and_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("ASCEND_HOTFIX_LEDGER", str(tmp_path / "file" / "folder"))
+    drop = (Drop("never.there"),)
+    assert load(Model("a.weight", "c.weight"), {"a.weight": 1}, drop=drop) == {"a.weight"}
+    told, other = LEDGER.findings
+    assert told == f"ASCEND_HOTFIX_LEDGER={tmp_path / 'file' / 'folder'}: Not a directory; " + (
+        "expected a folder that can be made and written"
+    )
+    assert "1 parameter never written" in other
+    monkeypatch.setenv("ASCEND_HOTFIX_STRICT", "1")
+    with pytest.raises(log.StrictError, match="Not a directory"):
+        load(Model("a.weight"), {"a.weight": 1}, drop=drop)

@@ -99,7 +99,7 @@ def _ledger() -> list[dict[str, Any]]:
 
     from ascend_hotfix.ledger import LEDGER
 
-    return [asdict(entry) for entry in LEDGER if entry.hits or entry.state in ("drifted", "failed")]
+    return [asdict(entry) for entry in LEDGER if entry.hits or entry.state == "drifted"]
 
 
 def _describe(model: Any, config: Any, folder: Path) -> dict[str, Any]:
