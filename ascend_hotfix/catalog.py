@@ -7,16 +7,17 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
-import importlib.util
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from importlib import metadata
-from importlib.abc import Loader
+from importlib.util import decode_source
 from pathlib import Path
 from types import ModuleType
+from typing import Literal
 
 from ascend_hotfix import records, toggles
 from ascend_hotfix.names import gathering
@@ -34,14 +35,21 @@ DISTRIBUTION_NAMES = {
     "transformers": ("transformers",),
     "torch": ("torch",),
 }
+MOST_BYTES = 1 << 20
+UPSTREAM = ("vllm", "vllm_ascend", "torch", "torch_npu", "transformers")
+Kind = Literal["user", "package", "shipped"]
 
 
 @dataclass(frozen=True)
 class Source:
-    """A patch and where it came from (a file, or ``package: entry point``)."""
+    """A patch and where it came from: a file, or ``package: entry point``, and who brought it.
+
+    A patch is the *user*'s where ASCEND_HOTFIX_PATH names it, another *package*'s, or *shipped* with this one.
+    """
 
     patch: ModelPatch
     origin: str
+    kind: Kind = "shipped"
 
 
 @dataclass(frozen=True)
@@ -59,27 +67,33 @@ class Selection:
 
 @dataclass
 class Catalog:
-    """All patches by name, what could not be used (``problems``) and the toggle as it was read."""
+    """All patches by name, what could not be used (``problems``) and the toggle as it was read.
+
+    A problem of several mistakes has a line for each, below that of its file. ``notes`` are no problems.
+    """
 
     sources: dict[str, Source] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     toggle: str = ""
 
-    def add(self, patch: ModelPatch, origin: str) -> None:
-        """Adds a patch; the first of a name stays, and a second is a problem."""
+    def add(self, patch: ModelPatch, origin: str, kind: Kind = "shipped") -> None:
+        """Adds a patch; the first of a name stays. A second is a problem, unless the first is there to replace it."""
         held = self.sources.get(patch.name)
-        if held is not None:
+        if held is None:
+            self.sources[patch.name] = Source(patch, origin, kind)
+        elif held.kind != kind:
+            self.notes.append(f"patch {patch.name!r} of {held.origin} is used in place of the one of {origin}")
+        else:
             self.problems.append(
                 f"{origin}: patch name {patch.name!r} is taken by {held.origin}, which is used; "
                 f"give this one another name= or take one of them away"
             )
-            return
-        self.sources[patch.name] = Source(patch, origin)
 
     @property
     def off(self) -> bool:
         """Is everything switched off?"""
-        return self.toggle.strip().lower() in toggles.OFF
+        return toggles.means_off(self.toggle)
 
     def known_names(self) -> set[str]:
         """Every name that the toggle can address."""
@@ -131,7 +145,8 @@ class Catalog:
                 )
                 continue
             hint = self.meant(term) or "; 'ascend-hotfix list' shows the known names"
-            messages.append(f"{ENV_MODELS}: {term!r} names no patch, model_type or fix{hint}")
+            outcome = "takes nothing out" if given.startswith("-") else "selects nothing"
+            messages.append(f"{ENV_MODELS}: {term!r} names no patch, model_type or fix, so it {outcome}{hint}")
         if self.sources and not messages and not self.wanted():
             messages.append(f"{ENV_MODELS}={self.toggle} leaves no fix; 'none' says that plainly")
         return messages
@@ -180,15 +195,19 @@ def installed_versions() -> dict[str, str]:
     """
     versions = {}
     for name, candidates in DISTRIBUTION_NAMES.items():
-        for candidate in candidates:
-            try:
-                versions[name] = metadata.version(candidate)
-                break
-            except metadata.PackageNotFoundError:
-                continue
+        if version := next(filter(None, map(_version_of, candidates)), ""):
+            versions[name] = version
     if override := os.environ.get("VLLM_VERSION"):
         versions["vllm"] = override
     return versions
+
+
+def _version_of(distribution: str) -> str:
+    """Its version, or an empty string where it is not installed, or no more than half removed."""
+    try:
+        return metadata.version(distribution) or ""
+    except Exception:  # PackageNotFoundError, and from some releases of Python on what a broken one raises
+        return ""
 
 
 def version_notes(versions: Mapping[str, str]) -> list[str]:
@@ -210,40 +229,47 @@ def load_catalog(environ: Mapping[str, str] | None = None) -> Catalog:
     catalog = Catalog(toggle=environ.get(ENV_MODELS, ""))
     if catalog.off:
         return catalog
-    named = dict.fromkeys(entry.strip() for entry in environ.get(ENV_PATH, "").split(os.pathsep) if entry.strip())
-    for entry in named:
-        _add_path(catalog, Path(entry).expanduser())
+    files: dict[Path, Path] = {}  # by the real path: a file may be named beside its folder
+    for entry in environ.get(ENV_PATH, "").split(os.pathsep):
+        if entry.strip():
+            for file in _files_of(catalog, entry.strip()):
+                files.setdefault(file.resolve(), file)
+    for file in files.values():
+        _add_file(catalog, file, "user")
     _add_entry_points(catalog)
     for file in sorted((Path(__file__).parent / "patches").glob("[!_]*.py")):
-        _add_file(catalog, file)
+        _add_file(catalog, file, "shipped")
     return catalog
 
 
-def _add_path(catalog: Catalog, path: Path) -> None:
+def _files_of(catalog: Catalog, entry: str) -> list[Path]:
+    """The patch files of one entry of ASCEND_HOTFIX_PATH; an entry that names none is a problem."""
     try:
-        if path.is_dir():
-            files = sorted(path.glob("[!_]*.py"))
-            if not files:
-                os.listdir(path)
-                catalog.problems.append(f"{ENV_PATH}: folder {path} holds no patch (*.py)")
-        elif path.is_file():
-            files = [path]
-        else:
+        path = Path(entry).expanduser()
+        if not path.is_dir():
+            if path.is_file():
+                return [path]
             path.stat()
-            files = []
+            reason = "is neither a file nor a folder"
+        else:
+            os.listdir(path)  # glob() takes a folder that cannot be read for an empty one
+            if files := sorted(path.glob("[!_]*.py")):
+                return files
+            reason = "holds no patch (*.py)"
     except OSError as error:
-        catalog.problems.append(
-            f"{ENV_PATH}: {path}: {error.strerror or error}; expected a patch file or a folder of patch files"
-        )
-        return
-    for file in files:
-        _add_file(catalog, file)
+        reason = error.strerror or str(error)
+    except RuntimeError as error:  # a home folder that nobody has
+        reason = str(error)
+    catalog.problems.append(
+        f"{ENV_PATH}: {entry}: {reason}; expected patch files or folders of patch files, joined by {os.pathsep!r}"
+    )
+    return []
 
 
-def _add_file(catalog: Catalog, file: Path) -> None:
+def _add_file(catalog: Catalog, file: Path, kind: Kind) -> None:
     try:
         for patch in read_patch_file(file):
-            catalog.add(patch, str(file))
+            catalog.add(patch, str(file), kind)
     except PatchError as error:
         catalog.problems.append(str(error))
 
@@ -253,14 +279,10 @@ def read_patch_file(file: Path) -> list[ModelPatch]:
 
     Raises PatchError naming the file, the place and what is wrong, for whatever the file does.
     """
-    name = f"_ascend_hotfix_patch_{abs(hash(str(file)))}_{file.stem.replace('-', '_')}"
-    spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
-        raise PatchError(str(file), ["is no Python file; a patch file ends in .py"])
-    module = importlib.util.module_from_spec(spec)
+    module = ModuleType(file.stem)
     with gathering(str(file)) as refusals:
-        mistakes = _run(spec.loader, module, file)
-    mistakes = [(refusal.line, str(refusal.error)) for refusal in refusals] + mistakes
+        ended = _run(module, file)
+    mistakes = [(refusal.line, text) for refusal in refusals for text in _lines(refusal.error)] + ended
     if len(mistakes) == 1:
         [(line, text)] = mistakes
         raise PatchError(f"{file}:{line}" if line else str(file), [text])
@@ -269,24 +291,79 @@ def read_patch_file(file: Path) -> list[ModelPatch]:
     return _patches_of(module, str(file), file.stem)
 
 
-def _run(loader: Loader, module: ModuleType, file: Path) -> list[tuple[int, str]]:
-    """Runs a patch file; what ended it early, with its line of *file*, or nothing."""
+def _lines(error: Exception) -> list[str]:
+    """Each mistake that a record or rule tells, with what it is in."""
+    return [f"{error.what}: {one}" for one in error.problems] if isinstance(error, PatchError) else [str(error)]
+
+
+def _run(module: ModuleType, file: Path) -> list[tuple[int, str]]:
+    """Runs a patch file; what keeps it from running or ended it early, with its line, or nothing.
+
+    It is compiled anew each time: no bytecode is left in the user's folder.
+    """
     try:
-        loader.exec_module(module)
+        tree = ast.parse(_text_of(file), str(file))
+        code = compile(tree, str(file), "exec")
     except SyntaxError as error:
         return [(error.lineno or 0, f"is not valid Python: {error.msg}")]
-    except (Exception, SystemExit) as error:
-        return [(_line_of(error, file), f"{type(error).__name__}: {error}{_meant(error)}")]
+    except (RecursionError, MemoryError):
+        return [(0, "is not valid Python: nested too deeply")]
+    except ValueError as error:
+        return [(0, str(error))]
+    except OSError as error:
+        return [(0, f"cannot be read: {error.strerror or error}")]
+    if imported := [(line, name) for line, name in _imports(tree) if name.partition(".")[0] in UPSTREAM]:
+        return [(line, f"imports {name}; a patch holds data, take the import out") for line, name in imported]
+    try:
+        exec(code, module.__dict__)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return [(_line_of(error, file), f"{_said(error)}{_meant(error)}")]
     return []
+
+
+def _text_of(file: Path) -> str:
+    """The text of a patch file. Raises OSError, and ValueError for what can be no patch."""
+    if not file.is_file() and file.stat():
+        raise ValueError("is no regular file")
+    if file.stat().st_size > MOST_BYTES:
+        raise ValueError(f"is {file.stat().st_size / 1e6:.1f} MB large; a patch is a page of text")
+    try:
+        text = decode_source(file.read_bytes())
+    except (SyntaxError, UnicodeDecodeError):
+        text = "\0"
+    if "\0" in text:
+        raise ValueError("is not text in UTF-8; save it as such")
+    return text
+
+
+def _imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Each module that is imported, with its line."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, one.name) for one in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.lineno, node.module or ""
+
+
+def _said(error: BaseException) -> str:
+    """Kind and text of an exception, in one line."""
+    try:
+        text = " ".join(str(error).split())
+    except Exception:
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _meant(error: BaseException) -> str:
     """What was probably meant by a record or a field that does not exist."""
-    told = re.search(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error))
+    text = _said(error).partition(": ")[2]
+    told = re.search(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", text)
     if isinstance(error, TypeError) and told and is_dataclass(record := getattr(records, told[1], None)):
         wanted, known, what = told[2], [one.name for one in fields(record)], f"fields of {told[1]}"
-    elif told := re.search(rf"cannot import name '(\w+)' from '{records.__name__}'", str(error)):
-        wanted, known, what = told[1], list(records.__all__), "records"
+    elif told := re.search(rf"cannot import name '(\w+)' from '{records.__name__}'|^name '(\w+)' is not defined", text):
+        wanted, known, what = told[1] or told[2], list(records.__all__), "records"
     else:
         return ""
     near = difflib.get_close_matches(wanted, known, n=1)
@@ -304,12 +381,13 @@ def _line_of(error: BaseException, file: Path) -> int:
 
 
 def _patches_of(module: ModuleType, origin: str, stem: str) -> list[ModelPatch]:
-    found = getattr(module, "PATCHES", None)
-    if found is None:
-        found = (module.PATCH,) if hasattr(module, "PATCH") else ()
+    several, single = getattr(module, "PATCHES", None), getattr(module, "PATCH", None)
+    found = several if several is not None else () if single is None else (single,)
     if not isinstance(found, tuple | list) or not found or not all(isinstance(one, ModelPatch) for one in found):
-        said = "has a PATCH of another kind" if found else "defines no PATCH"
+        said = "has a PATCH of another kind" if found else f"defines no PATCH{_misnamed(module)}"
         raise PatchError(origin, [f"{said}; expected PATCH = ModelPatch(...), or PATCHES = (ModelPatch(...), ...)"])
+    if single is not None and not any(one is single for one in found):
+        raise PatchError(origin, ["has a PATCH that is not in its PATCHES; put it in, or take it out of the file"])
     try:
         return [one if one.name else replace(one, name=stem.lower()) for one in found]
     except PatchError as error:
@@ -318,22 +396,30 @@ def _patches_of(module: ModuleType, origin: str, stem: str) -> list[ModelPatch]:
         ) from None
 
 
+def _misnamed(module: ModuleType) -> str:
+    """Which name holds a patch, where it is not the one that is asked for."""
+    held = getattr(module, "__dict__", {})
+    return next((f" but {name!r}, which is one" for name, value in held.items() if isinstance(value, ModelPatch)), "")
+
+
 def _add_entry_points(catalog: Catalog) -> None:
     try:
         points: Iterator[metadata.EntryPoint] = iter(metadata.entry_points(group=ENTRY_POINTS))
     except Exception as error:  # a broken distribution beside us must not take the server down
-        catalog.problems.append(f"entry points {ENTRY_POINTS!r} cannot be read: {type(error).__name__}: {error}")
+        catalog.problems.append(f"entry points {ENTRY_POINTS!r} cannot be read: {_said(error)}")
         return
     for point in points:
         origin = f"{point.dist.name if point.dist else '?'}: entry point {point.name}"
         try:
             loaded = point.load()
             if isinstance(loaded, ModelPatch):
-                catalog.add(loaded if loaded.name else replace(loaded, name=point.name.lower()), origin)
+                catalog.add(loaded if loaded.name else replace(loaded, name=point.name.lower()), origin, "package")
             else:
                 for patch in _patches_of(loaded, origin, point.name):
-                    catalog.add(patch, origin)
+                    catalog.add(patch, origin, "package")
+        except KeyboardInterrupt:
+            raise
         except PatchError as error:
             catalog.problems.append(f"{origin}: {error}" if error.what != origin else str(error))
-        except Exception as error:
-            catalog.problems.append(f"{origin}: {type(error).__name__}: {error}")
+        except BaseException as error:
+            catalog.problems.append(f"{origin}: {_said(error)}")

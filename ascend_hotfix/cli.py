@@ -116,6 +116,8 @@ def _list(arguments: argparse.Namespace) -> int:
             if f"{name}.{fix.id}" not in wanted:
                 state = "switched off by ASCEND_HOTFIX_MODELS"
             print(f"  {fix.id}: {fix.why}\n    for {ranges}; {state}")
+    for note in catalog.notes:
+        print(f"note: {note}", file=sys.stderr)
     for problem in [*catalog.problems, *catalog.unknown_terms()]:
         print(f"problem: {problem}", file=sys.stderr)
     return 1 if catalog.problems else 0

@@ -22,6 +22,7 @@ __all__ = ["WATCHED", "WATCHED_PACKAGES", "Finder", "install", "watched"]
 # Where a seam may live, in every release since 0.11. A module that a release lacks is never asked for.
 WATCHED = frozenset(
     {
+        "vllm.engine.arg_utils",
         "vllm.envs",
         "vllm.model_executor.model_loader.utils",
         "vllm.model_executor.model_loader.weight_utils",

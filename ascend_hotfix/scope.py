@@ -8,6 +8,7 @@ catalog selects for every name under which that model may be known.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import sys
 import threading
@@ -28,9 +29,21 @@ from ascend_hotfix.ledger import LEDGER
 from ascend_hotfix.log import finding, info
 from ascend_hotfix.names import Renamer
 from ascend_hotfix.records import RENAMING_FIELDS, RULE_FIELDS, Fix
+from ascend_hotfix.toggles import TOLD, strict
 
-__all__ = ["Scope", "announce", "catalog", "model_types", "of_config", "of_model", "of_types", "reset"]
+__all__ = [
+    "Scope",
+    "announce",
+    "announce_early",
+    "catalog",
+    "model_types",
+    "of_config",
+    "of_model",
+    "of_types",
+    "reset",
+]
 
+OUTCOME = "\n  The server runs without it (ASCEND_HOTFIX_STRICT=1 makes this an error)"
 NESTED = ("text_config", "thinker_config", "llm_config", "language_config", "talker_config", "hf_text_config")
 
 
@@ -106,15 +119,32 @@ def versions() -> dict[str, str]:
 
 
 def announce() -> None:
-    """Says what is wrong with patches and toggle, and the one line that tells that we are here."""
+    """Says what is wrong with patches and toggle, once for a process and those that it starts."""
     found = catalog()
     if found.off:
         return
-    for message in [*found.problems, *found.unknown_terms()]:
-        finding(message)
-    for note in version_notes(versions()):
-        if LEDGER.find(note):
-            info(note)
+    problems = [*found.problems, *found.unknown_terms()]
+    if problems and strict():
+        finding("\n".join(problems))
+    told = hashlib.sha256("\n".join(problems).encode()).hexdigest()[:10]
+    for problem in problems:
+        if os.environ.get(TOLD) == told:
+            LEDGER.find(problem)
+        else:
+            finding(problem, OUTCOME)
+    if problems:
+        os.environ[TOLD] = told
+    for note in [*found.notes, *version_notes(versions())]:
+        info(note, once=note)
+
+
+def announce_early() -> None:
+    """As :func:`announce`, before there is a model: where patches or a choice of them are the user's.
+
+    Without these nothing of the user's can be wrong, and the catalog is read where a model is built.
+    """
+    if any(os.environ.get(name, "").strip() for name in (ENV_MODELS, ENV_PATH)):
+        announce()
 
 
 def model_types(hf_config: Any) -> tuple[str, ...]:
@@ -171,9 +201,9 @@ def _make(types: tuple[str, ...], classes: tuple[str, ...], config: Any) -> Scop
         for seam in seams_of(one.fix):
             LEDGER.mark(one.patch, one.fix.id, seam, "out of range", reason)
     names = ", ".join(sorted({one.patch for one in selected})) or "none"
-    if LEDGER.find(f"scope {types}"):
-        have = ", ".join(f"{name} {versions().get(name, 'not installed')}" for name in ("vllm", "vllm-ascend"))
-        info(f"model {'/'.join(types) or '?'}: patches armed: {names} ({have}); {ENV_MODELS}=none switches this off")
+    have = ", ".join(f"{name} {versions().get(name, 'not installed')}" for name in ("vllm", "vllm-ascend"))
+    about = f"model {'/'.join(types) or '?'}: patches armed: {names} ({have}); {ENV_MODELS}=none switches this off"
+    info(about, once=f"scope {types}")
     return Scope(types, selected, config)
 
 
@@ -190,10 +220,7 @@ def _class_fits(found: Catalog, one: Selection, classes: tuple[str, ...]) -> boo
 def from_path(patch: str) -> bool:
     """Was the patch named by the user in ASCEND_HOTFIX_PATH? Then it is a finding when it does nothing."""
     source = catalog().sources.get(patch)
-    if source is None:
-        return False
-    folders = [entry.strip() for entry in os.environ.get(ENV_PATH, "").split(os.pathsep) if entry.strip()]
-    return any(source.origin.startswith(os.path.expanduser(folder)) for folder in folders)
+    return source is not None and source.kind == "user"
 
 
 def of_config(vllm_config: Any, model_config: Any = None) -> Scope:

@@ -16,6 +16,7 @@ from ascend_hotfix.catalog import (
     out_of_range,
     version_notes,
 )
+from ascend_hotfix.words import counted
 
 __all__ = ["command", "lines"]
 
@@ -29,7 +30,7 @@ def is_armed() -> bool:
 
 
 def lines(catalog: Catalog, versions: Mapping[str, str], *, armed: bool) -> Iterator[str]:
-    """The report, one line each; problems come last and start with ``problem:``."""
+    """The report; problems come last and start with ``problem:``, each of their mistakes on a line of its own."""
     yield f"ascend-hotfix {__version__} on Python {sys.version.split()[0]}"
     yield "installed: " + ", ".join(f"{name} {versions.get(name, 'not installed')}" for name in SHOWN)
     for name in TOGGLES:
@@ -41,14 +42,15 @@ def lines(catalog: Catalog, versions: Mapping[str, str], *, armed: bool) -> Iter
     yield "armed: this environment arms every interpreter" if armed else "armed: NO, see the problem below"
     wanted = catalog.wanted()
     fitting = [one for one in wanted if not out_of_range(one.fix, versions)]
+    fixes = sum(len(source.patch.fixes) for source in catalog.sources.values())
     yield (
-        f"patches: {len(catalog.sources)} with {sum(len(s.patch.fixes) for s in catalog.sources.values())} fixes; "
-        f"{len(wanted)} wanted, {len(fitting)} of them for the installed versions"
+        f"{counted(len(catalog.sources), 'patch', 'patches')} with {counted(fixes, 'fix', 'fixes')}: "
+        f"{len(wanted)} wanted, {len(fitting)} of these for the installed versions"
     )
     for one in fitting:
         types = ", ".join(catalog.sources[one.patch].patch.model_types)
         yield f"  {one.name}  ({types})"
-    yield from (f"note: {note}" for note in version_notes(versions))
+    yield from (f"note: {note}" for note in [*catalog.notes, *version_notes(versions)])
     yield from (f"problem: {problem}" for problem in [*catalog.problems, *catalog.unknown_terms()])
     if not armed:
         yield (

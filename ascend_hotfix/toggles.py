@@ -5,18 +5,24 @@ The gate and the finder read them in every interpreter, so this module touches n
 
 import os
 
-__all__ = ["LEDGER", "MODELS", "OFF", "PATH", "STRICT", "strict", "switched_off"]
+__all__ = ["LEDGER", "MODELS", "OFF", "PATH", "STRICT", "TOLD", "means_off", "strict", "switched_off"]
 
 MODELS = "ASCEND_HOTFIX_MODELS"
 PATH = "ASCEND_HOTFIX_PATH"
 STRICT = "ASCEND_HOTFIX_STRICT"
 LEDGER = "ASCEND_HOTFIX_LEDGER"
+TOLD = "_ASCEND_HOTFIX_TOLD"  # ours: what a process has told of the patches, for those that it starts
 OFF = ("none", "0", "off", "false", "no")
 
 
+def means_off(value: str) -> bool:
+    """Is *value* one of ``none``, ``0``, ``off``, ``false`` or ``no``, whatever its case? A comma behind it says nothing."""
+    return value.strip(", \t\n").lower() in OFF
+
+
 def switched_off() -> bool:
-    """Does ``ASCEND_HOTFIX_MODELS`` ask for nothing at all (``none``, ``0``, ``off``, ``false`` or ``no``)?"""
-    return os.environ.get(MODELS, "").strip().lower() in OFF
+    """Does ``ASCEND_HOTFIX_MODELS`` ask for nothing at all?"""
+    return means_off(os.environ.get(MODELS, ""))
 
 
 def strict() -> bool:

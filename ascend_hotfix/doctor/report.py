@@ -235,7 +235,9 @@ def _label(severity: Severity, colour: bool, language: str) -> str:
 
 def _finding_text(report: Report, finding: Finding, width: int, colour: bool, language: str) -> list[str]:
     message, consequence, _ = finding.sentences(language)
-    first, *rest = _wrapped("", message, width)
+    # the mistakes of a patch file have a line each; elsewhere a line break is part of a name
+    parts = message.split("\n") if finding.code == "patch-problem" else [message]
+    first, *rest = (line for part in parts for line in _wrapped("", part, width))
     lines = [_label(finding.severity, colour, language) + first[LABEL:], *rest]
     for number, example in enumerate(finding.examples):
         lines.extend(_wrapped("" if number else f"  {label_of('e.g.', language)}", example, width))

@@ -30,10 +30,13 @@ def on_import(name: str, module: ModuleType) -> None:
 
 
 def _arm(name: str, module: ModuleType) -> None:
+    from ascend_hotfix import scope
     from ascend_hotfix.seams import build, config, describe, environment, layers, lookup, models
 
     if name == "vllm.envs":
         environment.arm(module)
+    elif name == "vllm.engine.arg_utils":  # what starts vLLM imports it first of all, and what is logged shows
+        scope.announce_early()
     elif name == "vllm.model_executor.models.utils":
         build.arm(module)
         layers.arm(module)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
 
-from ascend_hotfix.catalog import Catalog, load_catalog, read_patch_file
+from ascend_hotfix.catalog import Catalog, installed_versions, load_catalog, read_patch_file
 from ascend_hotfix.records import Fix, ModelPatch, PatchError, Prefix
 
 GOOD = """
@@ -54,6 +56,7 @@ ALL = ["qwen3_vl_moe.one", "qwen3_vl_moe.two", "kimi_k2.one", "kimi_k2.two", "an
         ("none", []),
         ("0", []),
         ("OFF", []),
+        (" none, ", []),
         ("kimi_k2", ["kimi_k2.one", "kimi_k2.two"]),
         ("qwen3_vl_moe_text", ["qwen3_vl_moe.one", "qwen3_vl_moe.two"]),
         ("kimi_k2.two, any", ["kimi_k2.two", "any.experts"]),
@@ -100,6 +103,8 @@ def test_a_patch_is_named_after_its_file(tmp_path: Path) -> None:
         ("-all", "'none' alone"),
         ("-", "'none' alone"),
         ("any,-any", "leaves no fix"),
+        ("anny", "'anny' names no patch, model_type or fix, so it selects nothing; did you mean any"),
+        ("-anny", "'anny' names no patch, model_type or fix, so it takes nothing out; did you mean any"),
         ("all,-any", ""),
     ],
 )
@@ -125,12 +130,23 @@ def test_a_name_from_a_file_that_cannot_be_one_is_told_with_the_file(tmp_path: P
         ("PATCH = (", "is not valid Python"),
         ("x = 1", "defines no PATCH"),
         ("PATCH = 3", "has a PATCH of another kind"),
+        (GOOD.format(name="").replace("PATCH", "patch"), "defines no PATCH but 'patch', which is one"),
+        (GOOD.format(name="") + "PATCHES = (ModelPatch(('a',), PATCH.fixes),)", "a PATCH that is not in its PATCHES"),
         ("import nowhere_to_be_found", "ModuleNotFoundError"),
         ("\nraise SystemExit(3)", ":2: SystemExit"),
-        (
-            "from ascend_hotfix.records import *\n\nPATCH = ModelPatch(model_types='x', fixes=(Fix(id='A', why='', refs=()),))",
-            ": line 3: Fix('A'): id 'A' must be lower-case",
-        ),
+        ("import sys\nsys.exit('bye')", ":2: SystemExit: bye"),
+        ("raise GeneratorExit", ":1: GeneratorExit"),
+        ("class Odd(BaseException): pass\nraise Odd", ":2: Odd"),
+        ("class Odd(Exception):\n    def __str__(self): 1 / 0\nraise Odd", ":3: Odd"),
+        ("raise ValueError('two\\nlines')", ":1: ValueError: two lines"),
+        ("def f(): f()\nf()", ":1: RecursionError"),
+        ("x = " + "-" * 100_000 + "1", "is not valid Python: nested too deeply"),
+        ("\nimport torch.nn", ":2: imports torch.nn; a patch holds data, take the import out"),
+        ("def f():\n    from vllm_ascend import x", ":2: imports vllm_ascend; a patch holds data"),
+        ("Prefx('a', 'b')", ":1: NameError: name 'Prefx' is not defined; did you mean Prefix?"),
+        ("from ascend_hotfix.records import *\nPrefix('a')", "Prefix.__init__() missing 1 required"),
+        ("from ascend_hotfix.records import *\nPrefix('a', nev='b')", "did you mean new?"),
+        ("x = [\n" + "1,\n" * 600_000 + "]", "is 1.8 MB large; a patch is a page of text"),
     ],
 )
 def test_a_broken_patch_file_is_one_message_with_file_and_place(tmp_path: Path, text: str, said: str) -> None:
@@ -141,6 +157,51 @@ def test_a_broken_patch_file_is_one_message_with_file_and_place(tmp_path: Path, 
     assert "\n" not in str(caught.value)
 
 
+def test_several_mistakes_are_a_list_under_the_file(tmp_path: Path) -> None:
+    file = write(tmp_path, "broken.py", "from ascend_hotfix.records import *\n\nDrop('**')\nPrefix('a.', 'b')\n1 / 0")
+    [told] = load_catalog({"ASCEND_HOTFIX_PATH": str(file)}).problems
+    first, *others = told.splitlines()
+    assert first == f"{file}:" and [line[:10] for line in others] == ["  line 3: ", "  line 4: ", "  line 5: "]
+
+
+@pytest.mark.parametrize(
+    "content", ["# é\n".encode("latin-1"), "x = 1\n".encode("utf-16"), b"x = 1\0\n", b"# coding: no-such\n"]
+)
+def test_a_file_that_is_not_in_utf8_is_told(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "odd.py").write_bytes(content)
+    assert load_catalog({"ASCEND_HOTFIX_PATH": str(tmp_path)}).problems == [
+        f"{tmp_path / 'odd.py'}: is not text in UTF-8; save it as such"
+    ]
+
+
+def test_a_file_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    (tmp_path / "marked.py").write_bytes(b"\xef\xbb\xbf" + GOOD.format(name="").encode())
+    assert "marked" in load_catalog({"ASCEND_HOTFIX_PATH": str(tmp_path)}).sources
+
+
+def test_what_is_no_file_is_told_and_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a_pipe.py")
+    (tmp_path / "b_folder.py").mkdir()
+    (tmp_path / "c_gone.py").symlink_to(tmp_path / "nowhere")
+    told = load_catalog({"ASCEND_HOTFIX_PATH": str(tmp_path)}).problems
+    assert [line.partition(".py: ")[2] for line in told] == [
+        "is no regular file",
+        "is no regular file",
+        "cannot be read: No such file or directory",
+    ]
+
+
+def test_nothing_is_written_beside_a_patch(tmp_path: Path) -> None:
+    read_patch_file(write(tmp_path, "mine.py", GOOD.format(name="")))
+    assert [one.name for one in tmp_path.iterdir()] == ["mine.py"]
+
+
+def test_a_file_that_is_named_beside_its_folder_is_read_once(tmp_path: Path) -> None:
+    mine = write(tmp_path, "mine.py", GOOD.format(name=""))
+    held = load_catalog({"ASCEND_HOTFIX_PATH": f"{tmp_path}:{mine}:{tmp_path}/../{tmp_path.name}"})
+    assert "mine" in held.sources and held.problems == []
+
+
 def test_a_broken_file_leaves_the_others_in_use(tmp_path: Path) -> None:
     write(tmp_path, "a_broken.py", "PATCH = (")
     write(tmp_path, "b_good.py", GOOD.format(name=""))
@@ -149,17 +210,68 @@ def test_a_broken_file_leaves_the_others_in_use(tmp_path: Path) -> None:
     assert len(held.problems) == 1 and "a_broken.py" in held.problems[0]
 
 
-def test_of_two_patches_of_one_name_the_users_is_used_and_the_other_reported(tmp_path: Path) -> None:
+def test_a_users_patch_is_used_in_place_of_a_shipped_one_which_is_no_problem(tmp_path: Path) -> None:
     mine = write(tmp_path, "mine.py", GOOD.format(name='name="deepseek",'))
     held = load_catalog({"ASCEND_HOTFIX_PATH": str(mine)})
-    assert held.sources["deepseek"].origin == str(mine)
-    assert len(held.problems) == 1 and "'deepseek' is taken by" in held.problems[0]
+    assert (held.sources["deepseek"].origin, held.sources["deepseek"].kind) == (str(mine), "user")
+    assert held.problems == [] and len(held.notes) == 1
+    assert held.notes[0].startswith(f"patch 'deepseek' of {mine} is used in place of the one of ")
+
+
+def test_of_two_patches_of_the_user_with_one_name_the_first_is_used_and_the_other_reported(tmp_path: Path) -> None:
+    for name in ("a.py", "b.py"):
+        write(tmp_path, name, GOOD.format(name='name="mine",'))
+    held = load_catalog({"ASCEND_HOTFIX_PATH": str(tmp_path)})
+    assert held.sources["mine"].origin == str(tmp_path / "a.py")
+    assert len(held.problems) == 1 and "b.py: patch name 'mine' is taken by" in held.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("raise SystemExit(1)", "SystemExit: 1"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("import no_such_module", "ModuleNotFoundError"),
+        ("x = 1", "AttributeError"),
+        ("PATCH = [1]", "defines no PATCH"),
+        ("from ascend_hotfix.records import *\nPATCH = Drop('**')", "matches everything"),
+    ],
+)
+def test_an_entry_point_that_fails_is_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, said: str
+) -> None:
+    package = tmp_path / "theirs-1.0.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    (package / "entry_points.txt").write_text("[ascend_hotfix.patches]\nmodels = theirs_patches:PATCH\n")
+    write(tmp_path, "theirs_patches.py", body)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "theirs_patches", raising=False)
+    held = load_catalog({})
+    assert len(held.problems) == 1 and len(held.sources) > 50
+    assert held.problems[0].startswith("theirs: entry point models: ") and said in held.problems[0]
+
+
+@pytest.mark.parametrize("metadata", ["", "Name: vllm\n", "not a header"])
+def test_a_distribution_without_a_version_counts_as_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, metadata: str
+) -> None:
+    (tmp_path / "vllm-0.18.0.dist-info").mkdir()
+    (tmp_path / "vllm-0.18.0.dist-info" / "METADATA").write_text(metadata)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "vllm" not in installed_versions()
 
 
 def test_a_path_that_is_not_there_and_an_empty_folder_are_reported(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    held = load_catalog({"ASCEND_HOTFIX_PATH": f"{tmp_path / 'gone'}:{tmp_path / 'empty'}"})
-    assert ["gone" in held.problems[0], "holds no patch" in held.problems[1]] == [True, True]
+    named = [str(tmp_path / "gone"), str(tmp_path / "empty"), os.devnull, "~nobody-has-this-name/x", "a,b", "x" * 5000]
+    held = load_catalog({"ASCEND_HOTFIX_PATH": os.pathsep.join(named)})
+    assert len(held.problems) == len(named)
+    for problem, name, reason in zip(
+        held.problems, named, ["No such", "holds no patch", "neither", "home dir", "No such", "too long"], strict=True
+    ):
+        assert problem.startswith(f"ASCEND_HOTFIX_PATH: {name}: ") and reason in problem
+        assert problem.endswith("; expected patch files or folders of patch files, joined by ':'")
 
 
 def test_none_reads_no_patch_at_all(tmp_path: Path) -> None:

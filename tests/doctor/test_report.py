@@ -453,6 +453,16 @@ def test_a_patch_that_cannot_be_used_is_a_finding(tmp_path: Path, monkeypatch: p
     assert len(told) == 2 and "broken.py" in told[0] and "'kimi'" in told[1]
 
 
+def test_each_mistake_of_a_patch_file_has_a_line_of_its_own() -> None:
+    report = Report("a", Options())
+    report.findings.append(
+        Finding("patch-problem", "patches", params={"problem": "p.py:\n  line 2: one\n  line 3: two"})
+    )
+    shown = to_text(report, width=100).splitlines()
+    first = next(number for number, line in enumerate(shown) if line.endswith("p.py:"))
+    assert [line.strip() for line in shown[first + 1 : first + 3]] == ["line 2: one", "line 3: two"]
+
+
 def test_control_characters_of_a_checkpoint_stay_out_of_the_terminal(tmp_path: Path) -> None:
     report = Report("a", Options())
     report.findings.append(Finding("tensor-absent", "x", examples=("bad\x1b[31m\nname" + "y" * 5000,)))
