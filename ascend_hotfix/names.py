@@ -459,8 +459,25 @@ class Renamer:
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Does *name* match *pattern*, where ``*`` is one segment and ``**`` any number of them?"""
-    return _matches(_split(pattern), _split(name))
+    """Does *name* match *pattern*, where ``*`` is one segment and ``**`` any number of them?
+
+    Only the last ``**`` is ever tried anew, so that many of them cost no more than the product of both lengths.
+    """
+    wanted, segments = _split(pattern), _split(name)
+    at = place = 0
+    depth, reached = -1, 0  # the last ``**``, and how far it reaches
+    while place < len(segments):
+        want = wanted[at] if at < len(wanted) else None
+        if want == ANY_DEPTH:
+            depth, reached, at = at, place, at + 1
+        elif want in (WILDCARD, segments[place]):
+            at, place = at + 1, place + 1
+        elif depth >= 0:
+            reached += 1
+            at, place = depth + 1, reached
+        else:
+            return False
+    return all(want == ANY_DEPTH for want in wanted[at:])
 
 
 def filled(pattern: str, name: str, template: str) -> str | None:
@@ -470,14 +487,6 @@ def filled(pattern: str, name: str, template: str) -> str | None:
     if captured is None or len(_split(pattern)) != len(segments):
         return None
     return ".".join(_fill(_split(template), captured))
-
-
-def _matches(pattern: list[str], name: list[str]) -> bool:
-    if not pattern:
-        return not name
-    if pattern[0] == ANY_DEPTH:
-        return any(_matches(pattern[1:], name[cut:]) for cut in range(len(name) + 1))
-    return bool(name) and pattern[0] in (WILDCARD, name[0]) and _matches(pattern[1:], name[1:])
 
 
 def layer_number(name: str) -> int | None:

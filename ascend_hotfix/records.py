@@ -55,6 +55,7 @@ __all__ = [
 DISTRIBUTIONS = ("vllm", "vllm-ascend", "transformers", "torch")
 IDENTIFIER = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 FIX_ID = re.compile(r"[a-z0-9][a-z0-9-]*")
+LARGEST = 3.4e38  # of float32 and bfloat16
 MOST_STEPS = 200  # of a walk from rule to rule
 MODEL_TYPE = re.compile(r"\w[\w./-]*")
 
@@ -133,7 +134,7 @@ class Scheme:
                 *_scheme(self.scheme),
                 *_plain("mtp_only", self.mtp_only, bool),
                 *_strings_only("when", self.when),
-                *(line for tensor in _strings(self.when) for line in _segments("when", tensor)),
+                *(line for tensor in _strings(self.when) for line in _segments("when", tensor, stars=True)),
                 *(["when: the pattern's '**' cannot be filled in"] if self.when and "**" in str(self.pattern) else []),
                 *(
                     f"when: {tensor!r} has more '*' than the pattern"
@@ -166,7 +167,10 @@ class Fill:
     value: float = 0.0
 
     def __post_init__(self) -> None:
-        _check(f"Fill({self.pattern!r})", [*_pattern(self.pattern), *_plain("value", self.value, int, float)])
+        problems = _plain("value", self.value, int, float)
+        if not problems and not abs(self.value) <= LARGEST:
+            problems = [f"value must be a finite number that a parameter can hold, not {self.value!r}"]
+        _check(f"Fill({self.pattern!r})", [*_pattern(self.pattern), *problems])
 
 
 @dataclass(frozen=True)
@@ -187,8 +191,11 @@ class Config:
         problems = _strings_only("remove", self.remove)
         for name in ("put", "where"):
             value = getattr(self, name)
-            if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+            if not isinstance(value, Mapping) or not all(isinstance(key, str) and key for key in value):
                 problems.append(f"{name} must map keys of config.json to values, not {value!r}")
+            else:
+                for key, one in value.items():
+                    problems += _plain(f"{name}[{key!r}]", one, str, int, float, bool)
         if not problems and not self.put and not self.remove:
             problems.append("changes nothing; give put or remove")
         _check("Config(...)", problems)
@@ -241,7 +248,7 @@ class DescriptionSet:
         _check(
             f"DescriptionSet({self.key!r})",
             [
-                *([] if isinstance(self.key, str) and self.key else ["key is empty"]),
+                *_segments("key", self.key),
                 *_plain("value", self.value, str, int, float, bool),
                 *_strings_only("schemes", self.schemes),
             ],
@@ -451,7 +458,7 @@ class Dequantize:
     block: int = 128
 
     def __post_init__(self) -> None:
-        ok = isinstance(self.block, int) and self.block > 0
+        ok = type(self.block) is int and self.block > 0
         _check(
             f"Dequantize({self.pattern!r})",
             [
@@ -505,6 +512,7 @@ class Stack:
             problems.append('shards must be pairs such as (("q_proj", "q"), ("k_proj", "k"), ("v_proj", "v"))')
         else:
             problems += [line for shard, _ in self.shards for line in _segments("shards", shard, one=True)]
+            problems += [line for shard, to in self.shards for line in _plain(f"shards[{shard!r}]", to, str, int)]
         _check(f"Stack({self.fused!r})", problems)
 
 
@@ -581,7 +589,6 @@ class Fix:
         if not self.refs:
             problems.append("refs is empty; name the public report or the upstream file that shows it")
         problems += _strings_only("refs", self.refs)
-        problems += ["refs holds an empty string"] if "" in _strings(self.refs) else []
         problems += _versions(self.versions)
         if not isinstance(self.retire, str):
             problems.append(f"retire must be a string, not {self.retire!r}")
@@ -684,7 +691,10 @@ def _strings(value: Any) -> tuple[str, ...]:
 def _strings_only(name: str, value: Any) -> list[str]:
     if isinstance(value, str) or not isinstance(value, tuple):
         return [f"{name} must be a tuple of strings, not {value!r} (a one-element tuple needs a comma)"]
-    return [f"{name}[{i}] must be a string, not {item!r}" for i, item in enumerate(value) if not isinstance(item, str)]
+    problems = [
+        f"{name}[{i}] must be a string, not {item!r}" for i, item in enumerate(value) if not isinstance(item, str)
+    ]
+    return problems + [f"{name}[{i}] is empty" for i, item in enumerate(value) if item == ""]
 
 
 def _model_type(value: str) -> list[str]:
@@ -694,11 +704,13 @@ def _model_type(value: str) -> list[str]:
     return [f"model_types: {value!r} is no model_type; {hint}"]
 
 
-def _segments(label: str, value: Any, *, one: bool = False) -> list[str]:
+def _segments(label: str, value: Any, *, one: bool = False, stars: bool = False) -> list[str]:
     if not isinstance(value, str) or not value or any(not part for part in value.split(".")):
         return [f"{label}: {value!r} must be whole dotted segments"]
     if odd := odd_characters(value):
         return [f"{label}: {value!r} has {odd[0]!r} in it, which no name has"]
+    if "*" in value and not stars:
+        return [f"{label}: {value!r} must be a name, it takes no '*'"]
     return [f"{label}: {value!r} must be one segment"] if one and "." in value else []
 
 
@@ -713,7 +725,7 @@ def _scheme(value: Any) -> list[str]:
 
 
 def _pattern(value: Any) -> list[str]:
-    problems = _segments("pattern", value)
+    problems = _segments("pattern", value, stars=True)
     if not problems:
         odd = [part for part in value.split(".") if "*" in part and part not in ("*", "**")]
         problems = [f"pattern {value!r}: '*' stands for a whole segment, not part of one ({odd[0]!r})"] if odd else []

@@ -399,6 +399,9 @@ def test_a_rule_of_the_wrong_type_is_refused(make):
         ("**.rot.weight", "rot.weight", True),
         ("**.rot.weight", "model.xrot.weight", False),
         ("a.**.c", "a.b.b.c", True),
+        ("**.a.*.b", "a.x.a.y.b", True),
+        ("**.a.**.b.c", "a.b.x.b.c", True),
+        ("**.a.**.b.c", "b.c.a.x", False),
         ("", "", True),
         ("*", "", False),
     ],
@@ -407,7 +410,11 @@ def test_patterns(pattern, name, expected):
     assert matches(pattern, name) is expected
 
 
-@given(st.lists(SEGMENT | st.sampled_from(["*", "**"]), max_size=4), NAME)
+def test_many_depths_are_no_search_without_end():
+    assert not matches("**.*." * 15 + "end", ".".join("a" * 45))
+
+
+@given(st.lists(SEGMENT | st.sampled_from(["*", "**"]), max_size=5), NAME)
 def test_a_pattern_matches_as_the_regular_expression_of_its_segments(pattern, name):
     """Written over ``segment/`` units, so that ``**`` is any number of them."""
     units = {"*": "[^/]+/", "**": "(?:[^/]+/)*"}

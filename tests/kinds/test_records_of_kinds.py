@@ -14,7 +14,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("Config", {"put": ["model_type"]}, "put must map"),
     ("DescriptionFile", {"name": "folder/description.json"}, "file name"),
     ("DescriptionFile", {"name": "description.txt"}, "file name"),
-    ("DescriptionSet", {"key": "", "value": 1}, "key is empty"),
+    ("DescriptionSet", {"key": "", "value": 1}, "key: '' must be whole dotted segments"),
     ("Children", {"pattern": "**"}, "matches everything"),
     ("KVCache", {"pattern": "**.attn", "leaf": "k_proj..scale"}, "dotted segments"),
     ("Unnamed", {"cls": "vllm.ParallelLMHead", "name": "lm_head"}, "one name"),

@@ -127,6 +127,25 @@ def test_a_build_rule_mends_a_wrong_prefix_that_answers_wrongly(
     assert "applied prefix.fix" in log
     for message in BAD_MESSAGES:
         assert log.count(message) >= 1, message
+    before, _, _ = log.partition("non-default args")
+    for message in TOLD_AT_START:
+        assert (log.count(message), before.count(message)) == (1, 1), message
+
+
+def test_strict_ends_the_start_where_a_patch_cannot_be_used(
+    python: Path, checkpoint: Callable[[str], Path], tmp_path: Path
+) -> None:
+    write_bad_patches(tmp_path)
+    environ = {**PLAIN, "ASCEND_HOTFIX_MODELS": "", "ASCEND_HOTFIX_PATH": str(tmp_path), "ASCEND_HOTFIX_STRICT": "1"}
+    log = tmp_path / "log"
+    with (
+        Server([python.parent / "vllm"], checkpoint("right"), *OPTIONS, log=log, env=environ) as server,
+        pytest.raises(ServerDied),
+    ):
+        server.wait_ready()
+    told = log.read_text(errors="replace")
+    assert "StrictError" in told and "non-default args" not in told
+    assert all(told.count(message) == 1 for message in TOLD_AT_START[:2])
 
 
 def test_strict_ends_the_server_with_the_finding(
@@ -163,11 +182,13 @@ def write_bad_patches(folder: Path) -> None:
     )
 
 
-BAD_MESSAGES = (
+TOLD_AT_START = (
     "no_python.py:1: is not valid Python",
     "wrong_record.py:5: ",
     "twice.py: patch name 'prefix' is taken by",
     "nowhere: No such file or directory",
+)
+BAD_MESSAGES = (
     "unused.fix: its weights rules matched nothing",
     "no_class: vLLM has no model class 'LlamaForCausalLn'",
 )
