@@ -8,9 +8,11 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import difflib
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from importlib import metadata
@@ -80,7 +82,9 @@ class Catalog:
     def add(self, patch: ModelPatch, origin: str, kind: Kind = "shipped") -> None:
         """Adds a patch; the first of a name stays. A second is a problem, unless the first is there to replace it."""
         held = self.sources.get(patch.name)
-        if held is None:
+        if patch.name in ("all", *toggles.OFF):
+            self.problems.append(f"{origin}: {patch.name!r} is a word of {ENV_MODELS}; give the patch another name=")
+        elif held is None:
             self.sources[patch.name] = Source(patch, origin, kind)
         elif held.kind != kind:
             self.notes.append(f"patch {patch.name!r} of {held.origin} is used in place of the one of {origin}")
@@ -261,7 +265,7 @@ def _files_of(catalog: Catalog, entry: str) -> list[Path]:
     except RuntimeError as error:  # a home folder that nobody has
         reason = str(error)
     catalog.problems.append(
-        f"{ENV_PATH}: {entry}: {reason}; expected patch files or folders of patch files, joined by {os.pathsep!r}"
+        f"{ENV_PATH}: {_shown(entry)}: {reason}; expected patch files or folders of patch files, joined by {os.pathsep!r}"
     )
     return []
 
@@ -269,7 +273,7 @@ def _files_of(catalog: Catalog, entry: str) -> list[Path]:
 def _add_file(catalog: Catalog, file: Path, kind: Kind) -> None:
     try:
         for patch in read_patch_file(file):
-            catalog.add(patch, str(file), kind)
+            catalog.add(patch, _shown(file), kind)
     except PatchError as error:
         catalog.problems.append(str(error))
 
@@ -285,10 +289,15 @@ def read_patch_file(file: Path) -> list[ModelPatch]:
     mistakes = [(refusal.line, text) for refusal in refusals for text in _lines(refusal.error)] + ended
     if len(mistakes) == 1:
         [(line, text)] = mistakes
-        raise PatchError(f"{file}:{line}" if line else str(file), [text])
+        raise PatchError(f"{_shown(file)}:{line}" if line else _shown(file), [text])
     if mistakes:
-        raise PatchError(str(file), [f"line {line}: {text}" if line else text for line, text in mistakes])
-    return _patches_of(module, str(file), file.stem)
+        raise PatchError(_shown(file), [f"line {line}: {text}" if line else text for line, text in mistakes])
+    return _patches_of(module, _shown(file), file.stem)
+
+
+def _shown(path: object) -> str:
+    """A path as it can be printed: with line breaks, or bytes that are no text, in quotes."""
+    return str(path) if str(path).isprintable() else repr(str(path))
 
 
 def _lines(error: Exception) -> list[str]:
@@ -315,7 +324,8 @@ def _run(module: ModuleType, file: Path) -> list[tuple[int, str]]:
     if imported := [(line, name) for line, name in _imports(tree) if name.partition(".")[0] in UPSTREAM]:
         return [(line, f"imports {name}; a patch holds data, take the import out") for line, name in imported]
     try:
-        exec(code, module.__dict__)
+        with contextlib.redirect_stdout(sys.stderr):  # standard output is for commands that print JSON
+            exec(code, module.__dict__)
     except KeyboardInterrupt:
         raise
     except BaseException as error:

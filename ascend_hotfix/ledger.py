@@ -112,7 +112,7 @@ class Ledger:
 
     def write(self) -> None:
         """Writes the ledger to the folder that ASCEND_HOTFIX_LEDGER names; without it, nothing. Raises OSError."""
-        folder = os.environ.get(toggles.LEDGER)
+        folder = os.environ.get(toggles.LEDGER, "").strip()
         if not folder:
             return
         os.makedirs(folder, exist_ok=True)

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ascend_hotfix.catalog import ENV_MODELS
+from ascend_hotfix.catalog import ENV_MODELS, ENV_PATH
 from ascend_hotfix.doctor.checkpoint import Checkpoint, Progress, collector_paused, model_types, read_checkpoint
 from ascend_hotfix.doctor.findings import Collector, Finding, worst_first
 from ascend_hotfix.doctor.judge import draft_tensors, judge
@@ -254,8 +254,8 @@ def finding_of(data: Mapping[str, Any]) -> Finding:
 
 
 def toggle_env() -> dict[str, str]:
-    """The toggle of the user's environment, for a call: the process is armed whatever it says."""
-    return {ENV_MODELS: os.environ.get(ENV_MODELS, "")}
+    """The toggles of the user's environment, for a call: the process is armed whatever they say."""
+    return {name: os.environ.get(name, "") for name in (ENV_MODELS, ENV_PATH)}
 
 
 def start() -> Zygote:
@@ -270,7 +270,7 @@ def start() -> Zygote:
     if absent:
         raise CouldNotRun(f"{' and '.join(absent)} cannot be found here; run this where vllm serve runs")
     try:
-        return Zygote(sys.executable, path=[root], arm=True, env={ENV_MODELS: ""})
+        return Zygote(sys.executable, path=[root], arm=True, env={ENV_MODELS: "", ENV_PATH: ""})
     except ZygoteError as error:
         raise CouldNotRun(f"vllm and vllm-ascend cannot be imported here: {str(error).splitlines()[-1]}") from error
 

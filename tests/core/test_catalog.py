@@ -179,6 +179,30 @@ def test_a_file_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
     assert "marked" in load_catalog({"ASCEND_HOTFIX_PATH": str(tmp_path)}).sources
 
 
+def test_what_a_patch_prints_stays_out_of_the_output_of_a_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read_patch_file(write(tmp_path, "loud.py", "print('hello')" + GOOD.format(name="")))
+    assert capsys.readouterr() == ("", "hello\n")
+
+
+@pytest.mark.parametrize("name", ["two\nlines.py", os.fsdecode(b"no text \xff.py")])
+def test_a_file_with_an_odd_name_is_told_in_one_line_that_can_be_printed(tmp_path: Path, name: str) -> None:
+    write(tmp_path, name, GOOD.format(name=""))
+    [told] = load_catalog({"ASCEND_HOTFIX_PATH": str(tmp_path)}).problems
+    assert told.isprintable() and "give it a name=" in told
+    write(tmp_path, name, "1 / 0")
+    [told] = load_catalog({"ASCEND_HOTFIX_PATH": str(tmp_path)}).problems
+    assert told.isprintable() and ":1: ZeroDivisionError" in told
+
+
+@pytest.mark.parametrize("name", ["all", "none", "0"])
+def test_a_patch_that_the_toggle_could_not_name_is_told(tmp_path: Path, name: str) -> None:
+    write(tmp_path, f"{name}.py", GOOD.format(name=""))
+    held = load_catalog({"ASCEND_HOTFIX_PATH": str(tmp_path)})
+    assert name not in held.sources and f"{name!r} is a word of ASCEND_HOTFIX_MODELS" in held.problems[0]
+
+
 def test_what_is_no_file_is_told_and_not_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a_pipe.py")
     (tmp_path / "b_folder.py").mkdir()
