@@ -19,17 +19,18 @@ import re
 import struct
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ascend_hotfix.doctor.findings import Collector, Finding, plural
+from ascend_hotfix.doctor.findings import Collector, Finding
 from ascend_hotfix.doctor.schemes import METADATA_LEAVES, is_scheme
 
 __all__ = [
+    "UNREAD",
     "Checkpoint",
     "Description",
     "Index",
@@ -46,6 +47,11 @@ __all__ = [
 
 DESCRIPTION_FILE = "quant_model_description.json"
 VLLM_INDEX = "model.safetensors.index.json"
+UNREAD = frozenset({"json-corrupt", "json-encoding", "json-kind", "file-unreadable", "lfs-pointer"})
+"""Findings after which nothing is known of what a file holds."""
+LOST = UNREAD | {"header-corrupt", "shard-file-absent", "file-truncated"}
+OF_FILES = frozenset({"lfs-pointer", "shard-file-absent", "file-unread", "file-truncated"})
+"""Findings that many files may have for one reason."""
 LANGUAGE_CONFIGS = ("thinker_config", "text_config", "llm_config", "language_config")
 LONGEST = 60  # characters of a value that are shown
 MAX_HEADER = 100_000_000  # bytes; the safetensors library refuses longer headers
@@ -131,7 +137,8 @@ class Checkpoint:
 
     ``tensors`` are those that vLLM reads (rank 0's for a per-rank export), ``unread`` those in files that it skips,
     ``extras`` those of ``optional/``. ``ranks`` holds the tensors of each rank of a per-rank export. ``index`` is the
-    index that belongs to the files, ``indexes`` are all. ``findings`` is what went wrong on reading.
+    index that belongs to the files, ``indexes`` are all. ``findings`` is what went wrong on reading, ``lost`` the files
+    of which not all could be read, or that are not here.
     """
 
     path: Path
@@ -144,6 +151,7 @@ class Checkpoint:
     indexes: tuple[Index, ...] = ()
     description: Description | None = None
     findings: tuple[Finding, ...] = ()
+    lost: frozenset[str] = frozenset()
 
     @property
     def text_config(self) -> Mapping[str, Any]:
@@ -217,7 +225,7 @@ def _read_json(path: Path, found: Collector) -> dict[str, Any] | None:
         found.add("file-unreadable", place=place, problem=error.strerror or str(error))
         return None
     if data.startswith(b"version https://git-lfs"):
-        found.add("lfs-pointer", place=place, found=len(data))
+        found.add("lfs-pointer", place, place=place)
         return None
     repeated: list[str] = []
 
@@ -261,7 +269,7 @@ def _raw_header(path: Path) -> tuple[dict[str, Any], int, int]:
         size = os.fstat(file.fileno()).st_size
         start = file.read(8)
         if start == b"version " and size < 1024:
-            raise _Bad("lfs-pointer", found=size)
+            raise _Bad("lfs-pointer")
         if size == 0:
             raise _Bad("file-truncated", found=0, expected="at least 8")
         if len(start) < 8:
@@ -341,13 +349,13 @@ def _read_safetensors(path: Path, place: str, found: Collector) -> dict[str, Ten
         header, data, size = _raw_header(path)
         position = _check_spans(_read_entries(header, place, tensors), tensors, place, found)
     except _Bad as bad:
-        found.add(bad.code, place=place, **bad.params)
+        found.add(bad.code, place, place=place, **bad.params)
         return tensors
     except OSError as error:
         found.add("file-unreadable", place=place, problem=error.strerror or str(error))
         return tensors
     if data + position > size:
-        found.add("file-truncated", place=place, found=size, expected=data + position)
+        found.add("file-truncated", place, place=place, found=size, expected=data + position)
     elif data + position < size:
         found.add("file-too-long", place=place, found=size, expected=data + position)
     return tensors
@@ -449,17 +457,15 @@ def _read_description(
 
 def _check_numbering(files: Mapping[str, object], named: Mapping[str, int], source: str, found: Collector) -> None:
     """Report files that the index names, or the ``-00001-of-00004`` numbering implies, and that are not here."""
-    absent = {
-        name: f"named in {source} for {plural(count, 'tensor')}" for name, count in named.items() if name not in files
-    }
+    absent = {name: f"named in {source}" for name in named if name not in files}
     for name in list(files):
         match = _NUMBERED.fullmatch(name)
         for number in range(1, int(match["total"]) + 1) if match else ():
             sibling = f"{match['stem']}-{number:05d}-of-{match['total']}.safetensors"  # type: ignore[index]
             if sibling not in files:
-                absent.setdefault(sibling, f"numbered as {name}")
+                absent.setdefault(sibling, f"the others are numbered up to {match['total']}")  # type: ignore[index]
     for name, why in absent.items():
-        found.add("shard-file-absent", place=name, source=why)
+        found.add("shard-file-absent", name, place=name, source=why)
 
 
 def _owner(indexes: tuple[Index, ...], files: Mapping[str, object]) -> Index | None:
@@ -487,7 +493,7 @@ def _check_indexes(
         elif index.file == VLLM_INDEX and index.wrapped and names & files.keys():
             read = frozenset(names & files.keys())
     for file in sorted(files.keys() - read):
-        found.add("file-unread", place=file, count=len(files[file]))
+        found.add("file-unread", file, place=file)
     return read
 
 
@@ -546,6 +552,20 @@ def collector_paused() -> Iterator[None]:
             gc.enable()
 
 
+def _united(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """*findings*, where what is the matter with many files alike is one, without a place."""
+    alike: dict[object, list[Finding]] = {}
+    for finding in findings:
+        place = "" if finding.code in OF_FILES else finding.place
+        alike.setdefault((finding.code, place, *finding.params.items()), []).append(finding)
+    return tuple(
+        one
+        if not others
+        else replace(one, place="", count=len(others) + 1, examples=(*one.examples, *others[0].examples))
+        for one, *others in alike.values()
+    )
+
+
 def _read(root: Path, progress: Progress | None) -> Checkpoint:
     if not root.is_dir():
         raise NotACheckpoint(Finding("not-a-directory", str(root)))
@@ -583,5 +603,6 @@ def _read(root: Path, progress: Progress | None) -> Checkpoint:
         index=owner,
         indexes=indexes,
         description=description,
-        findings=tuple(found.findings()),
+        findings=_united(found.findings()),
+        lost=frozenset(finding.place for finding in found.findings() if finding.code in LOST),
     )

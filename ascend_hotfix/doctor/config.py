@@ -63,6 +63,9 @@ def _wrong(config: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         for key, (fits, expected) in RULES.items():
             if key in inner and not fits(inner[key]):
                 yield f"{path}.{key}" if path else key, _shown(inner[key]), expected
+        for key, value in inner.items():
+            if value != value:  # NaN alone is unlike itself; Python's json takes it, and so does the model
+                yield f"{path}.{key}" if path else key, "NaN", "a number"
     block = config.get("quantization_config")
     method = block.get("quant_method") if isinstance(block, dict) else None
     if not TEXT[0](method):

@@ -19,7 +19,7 @@ from enum import IntEnum
 
 from ascend_hotfix.doctor.texts import TEXTS, text_of
 
-__all__ = ["Collector", "Finding", "Severity", "exit_code", "pattern", "plural", "worst_first"]
+__all__ = ["Collector", "Finding", "Severity", "exit_code", "pattern", "plural", "told_apart", "worst_first"]
 
 EXAMPLES = 2
 PATTERNS = 4
@@ -47,6 +47,18 @@ def plural(count: int, noun: str) -> str:
 def pattern(name: str) -> str:
     """*name* with every numeric segment replaced by ``*``."""
     return _NUMBER.sub("*", name)
+
+
+def told_apart(old: str, new: str) -> tuple[str, str]:
+    """Two parts of names as a finding shows them: numbers as ``*``, so that a difference in every layer is one cause.
+
+    >>> told_apart("layers.3.block3", "layers.3")
+    ('layers.*.block*', 'layers.*')
+    >>> told_apart("layers.3", "layers.4")
+    ('layers.*', 'layers.* of another number')
+    """
+    shown = [re.sub(r"\d+", "*", part) or "(nothing)" for part in (old, new)]
+    return shown[0], f"{shown[1]} of another number" if shown[0] == shown[1] else shown[1]
 
 
 @dataclass(frozen=True)
@@ -77,7 +89,8 @@ class Finding:
 
     def sentences(self, language: str = "en") -> tuple[str, str, str]:
         """Message, consequence and remedy, in one of the languages of :mod:`ascend_hotfix.doctor.texts`."""
-        values = {"count": str(self.count), "place": self.place, "example": self.examples[0] if self.examples else ""}
+        example = self.examples[0] if self.examples else self.place
+        values = {"count": str(self.count), "place": self.place, "example": example}
         values.update(self.params)
         return text_of(self.code, language).filled(values)
 

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ascend_hotfix.doctor.checkpoint import DESCRIPTION_FILE, Checkpoint, collector_paused
+from ascend_hotfix.doctor.checkpoint import DESCRIPTION_FILE, UNREAD, Checkpoint, collector_paused
 from ascend_hotfix.doctor.config import check_config
-from ascend_hotfix.doctor.findings import Collector, Finding
+from ascend_hotfix.doctor.findings import Collector, Finding, told_apart
 from ascend_hotfix.doctor.releases import check_release, check_schemes
 from ascend_hotfix.doctor.schemes import SCHEMES, SIDE_SCHEMES, is_float, is_scheme
 from ascend_hotfix.doctor.stored import check_attention, check_stored
@@ -30,7 +30,7 @@ from ascend_hotfix.doctor.structure import (
 from ascend_hotfix.doctor.view import View, view
 from ascend_hotfix.versions import fits
 
-__all__ = ["UNREAD", "check_static", "foreign_method"]
+__all__ = ["check_static", "foreign_method"]
 
 # Written beside the description by msModelSlim itself, or read by vllm-ascend without an entry.
 UNDESCRIBED = re.compile(r"rot\.weight|.*\.(heads_rotation|kronecker_rotation_[mn]|inv_freq|position_ids)")
@@ -58,8 +58,6 @@ TELLTALES = (
 
 
 BLOCKS = ("quantization_config", "compression_config")
-UNREAD = frozenset({"json-corrupt", "json-encoding", "json-kind", "file-unreadable", "lfs-pointer"})
-"""Findings after which nothing is known of what a file holds."""
 
 
 def _block(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -158,7 +156,7 @@ def _check_listing(seen: View) -> None:
             strange.append(name)
         elif tensor.file != file:
             found.add("index-wrong-file", name, place=index.file)
-    absent = [name for name in strange if name not in checkpoint.unread and seen.may_miss(name)]
+    absent = [name for name in strange if seen.may_miss(name)]
     for name in absent:
         found.add("tensor-absent", name, place=index.file)
     seen.mark_gone(absent)
@@ -201,10 +199,6 @@ def _pair(described: Iterable[str], filed: Iterable[str]) -> dict[str, str]:
     return pairs
 
 
-def _shown(part: str) -> str:
-    return re.sub(r"(?<![^.])\d+(?![^.])", "*", part) or "(nothing)"
-
-
 def _unmatched(seen: View) -> tuple[list[str], list[str]]:
     """Entries that have no tensor, and tensors that should have an entry and have none."""
     tensors, description = seen.checkpoint.tensors, seen.checkpoint.description
@@ -223,8 +217,8 @@ def _check_renames(seen: View, place: str, lonely: list[str], unnamed: list[str]
     """
     pairs = _pair(lonely, unnamed) if lonely and unnamed else {}
     for described, filed in pairs.items():
-        old, new = _difference(described, filed)
-        seen.found.add("description-renamed", described, place=place, described=_shown(old), filed=_shown(new))
+        old, new = told_apart(*_difference(described, filed))
+        seen.found.add("description-renamed", described, place=place, described=old, filed=new)
     if pairs:
         seen.schemes = {pairs.get(name, name): scheme for name, scheme in seen.schemes.items()}
     paired = set(pairs.values())
@@ -311,7 +305,7 @@ def _check(
 ) -> list[Finding]:
     found = Collector()
     found.extend(checkpoint.findings)
-    if not any(f.place == "config.json" and f.code in UNREAD for f in checkpoint.findings):
+    if "config.json" not in checkpoint.lost:
         check_config(checkpoint.config, found)
     if checkpoint.ranks:
         _check_ranks(checkpoint, found, tensor_parallel_size)

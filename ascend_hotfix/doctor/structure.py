@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ascend_hotfix.doctor.checkpoint import model_types
 from ascend_hotfix.doctor.config import DRAFT_COUNTS, EXPERT_COUNTS, SIZE
-from ascend_hotfix.doctor.findings import pattern
+from ascend_hotfix.doctor.findings import pattern, plural
 from ascend_hotfix.doctor.schemes import is_float, scheme_of
 from ascend_hotfix.doctor.view import TOWERS, WEIGHTS, Experts, View, layer_count, number_of
 from ascend_hotfix.names import matches
@@ -90,17 +90,25 @@ def _expected_experts(view: View) -> int | None:
     return next((count for count in counts if isinstance(count, int) and count > 0), None)
 
 
-def _check_expert_numbers(view: View, container: str, experts: Experts, expected: int | None) -> None:
-    if expected is None or not TOWERS.isdisjoint(container.split(".")):
-        expected = max(experts.numbers) + 1
-    wanted = set(range(min(expected, MOST)))
-    missing = [n for n in sorted(wanted - experts.numbers) if view.may_miss(f"{container}.{n}")]
-    where = _spans(missing)
-    for number in missing:
-        view.found.add("expert-absent", f"{container}.{number}", where=where)
-    view.mark_gone(f"{container}.{number}.weight" for number in missing)
-    for number in sorted(experts.numbers - wanted):
-        view.found.add("expert-surplus", f"{container}.{number}", expected=expected)
+def _check_expert_numbers(view: View, layers: Mapping[str, Experts], expected: int | None) -> None:
+    """The experts of each layer are as many as config.json says, or at least without a gap."""
+    missing: dict[str, list[int]] = {}
+    for container, experts in layers.items():
+        here = expected
+        if here is None or not TOWERS.isdisjoint(container.split(".")):
+            here = max(experts.numbers) + 1
+        wanted = set(range(min(here, MOST)))
+        absent = [n for n in sorted(wanted - experts.numbers) if view.may_miss(f"{container}.{n}")]
+        if absent:
+            missing[container] = absent
+        for number in sorted(experts.numbers - wanted):
+            view.found.add("expert-surplus", f"{container}.{number}", expected=here)
+    spans = {_spans(numbers) for numbers in missing.values()}
+    where = spans.pop() if len(spans) == 1 else f"other ones in each of {plural(len(missing), 'layer')}"
+    names = [f"{container}.{number}" for container, numbers in missing.items() for number in numbers]
+    for name in names:
+        view.found.add("expert-absent", name, where=where)
+    view.mark_gone(f"{name}.weight" for name in names)
 
 
 def _check_expert_parts(view: View, container: str, experts: Experts) -> None:
@@ -136,8 +144,8 @@ def check_experts(view: View) -> None:
     unset = [key for key in EXPERT_COUNTS if key in view.text_config and view.text_config[key] is None]
     if unset and expected is None and view.experts:
         view.found.add("config-value", unset[0], place="config.json", key=unset[0], found="null", expected=SIZE[1])
+    _check_expert_numbers(view, view.experts, expected)
     for container, experts in view.experts.items():
-        _check_expert_numbers(view, container, experts, expected)
         _check_expert_parts(view, container, experts)
         if len(experts.schemes) > 1:
             view.found.add("experts-mixed", container, mix=_mix(experts.schemes))

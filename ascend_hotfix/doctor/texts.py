@@ -112,15 +112,15 @@ TEXTS: dict[str, Text] = {
     ),
     "lfs-pointer": Text(
         FAULT,
-        "{place} is a Git LFS pointer of {found:byte|bytes}, not the file itself",
+        "{count:file is a Git LFS pointer|files are Git LFS pointers}, not the content itself ({count:~|such as }{example})",
         "vllm serve stops while reading the safetensors header",
         "git -C DIR lfs pull",
     ),
     "file-truncated": Text(
         FAULT,
-        "{place} is cut: {found:byte|bytes}, its header needs {expected}",
+        "{count:file is|files are} cut ({count:~|such as }{example}): {found:byte|bytes}, by the header {expected}",
         "vllm serve stops: safetensors reports an incomplete metadata buffer",
-        REDOWNLOAD,
+        "download {count:~it|them} again and compare the size or the checksum with the publisher's",
     ),
     "file-too-long": Text(
         FAULT,
@@ -161,9 +161,9 @@ TEXTS: dict[str, Text] = {
     # -- index ----------------------------------------------------------------------------------------------------
     "shard-file-absent": Text(
         FAULT,
-        "{place} is missing ({source})",
+        "{count:file is|files are} missing{count:~:|, such as} {example} ({source})",
         "vllm serve stops with FileNotFoundError or KeyError, or serves with parameters that were never written",
-        "download {place}",
+        "download what is missing; the files of one export are numbered without a gap",
     ),
     "index-stale": Text(
         FAULT,
@@ -227,9 +227,10 @@ TEXTS: dict[str, Text] = {
     ),
     "file-unread": Text(
         FAULT,
-        "{place} is not named in model.safetensors.index.json, so vLLM does not read its {count:tensor|tensors}",
+        "{count:file is|files are} not named in model.safetensors.index.json, so vLLM does not read {count:~it|them} "
+        "({count:~|such as }{example})",
         "parameters are never written: wrong answers without an error, or a KeyError",
-        "delete model.safetensors.index.json if it is the float model's, or add {place} to it",
+        "delete model.safetensors.index.json if it is the float model's, or write it again from the files that are here",
     ),
     "optional-file-absent": Text(
         WARNING,

@@ -90,14 +90,14 @@ TEXTS_ZH: dict[str, tuple[str, str, str]] = {
         "检查文件（或链接的目标）是否存在、当前用户是否可读",
     ),
     "lfs-pointer": (
-        "{place} 只是 {found} 字节的 Git LFS 指针，不是文件本身",
+        "{count} 个文件只是 Git LFS 指针，不是内容本身（{example}）",
         "vllm serve 在读取 safetensors 头时停止",
         "git -C DIR lfs pull",
     ),
     "file-truncated": (
-        "{place} 被截断：现有 {found} 字节，按文件头应为 {expected}",
+        "{count} 个文件被截断（{example}）：现有 {found} 字节，按文件头应为 {expected}",
         "vllm serve 停止：safetensors 报告数据不完整",
-        REDOWNLOAD,
+        "重新下载，并与发布方给出的大小或校验值比较",
     ),
     "file-too-long": (
         "{place} 有 {found} 字节，按文件头应为 {expected}",
@@ -126,9 +126,9 @@ TEXTS_ZH: dict[str, tuple[str, str, str]] = {
         "把不属于这份权重的文件移出目录（浮点权重与量化权重放在了一起？）",
     ),
     "shard-file-absent": (
-        "缺少 {place}（{source}）",
+        "缺少 {count} 个文件：{example}（{source}）",
         "vllm serve 以 FileNotFoundError 或 KeyError 停止，或者带着从未写入的参数提供服务",
-        "下载 {place}",
+        "下载缺少的文件；同一次导出的文件编号是连续的",
     ),
     "index-stale": (
         "{place} 列出了 {count} 个不存在的文件，而目录中有其他 safetensors 文件：它属于另一个模型",
@@ -177,9 +177,9 @@ TEXTS_ZH: dict[str, tuple[str, str, str]] = {
         "确认索引与文件来自同一次导出",
     ),
     "file-unread": (
-        "model.safetensors.index.json 没有列出 {place}，vLLM 不会读取其中的 {count} 个张量",
+        "{count} 个文件没有列在 model.safetensors.index.json 中，vLLM 不会读取（{example}）",
         "参数从未写入：输出错误而不报错，或出现 KeyError",
-        "如果 model.safetensors.index.json 来自浮点模型就删除它，否则把 {place} 加进去",
+        "如果 model.safetensors.index.json 来自浮点模型就删除它，否则按现有文件重新生成",
     ),
     "optional-file-absent": (
         "缺少 {place}；量化描述的 optional 中提到了它",

@@ -27,9 +27,6 @@ DIGITS = 9  # of a number in a name; a damaged name may hold thousands
 WEIGHTS = ("weight", "weight_packed")
 """Leaves that hold the weight itself."""
 
-LOST = frozenset({"file-unreadable", "header-corrupt", "lfs-pointer", "shard-file-absent", "file-truncated"})
-"""Findings after which the tensors of a file may be unknown."""
-
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Form:
@@ -192,7 +189,8 @@ def view(checkpoint: Checkpoint, found: Collector) -> View:
     result = View(checkpoint, found, description.schemes if description is not None else {})
     for index in checkpoint.indexes:
         result.mark_gone(name for name in index.outside if name not in checkpoint.tensors)
-    lost = {f.place for f in checkpoint.findings if f.code in LOST}
+    result.mark_gone(checkpoint.unread)
+    lost = {file for file in checkpoint.lost if file.endswith(".safetensors")}
     if lost and checkpoint.index is None:
         result.blind = True
     elif lost and checkpoint.index is not None:

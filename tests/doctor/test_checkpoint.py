@@ -6,7 +6,9 @@ import errno
 import json
 import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from writer import DESCRIPTION, INDEX, MAIN, Spec, genuine, genuine_names, tiny, write_safetensors
@@ -359,6 +361,47 @@ def _two_files(spec: Spec) -> tuple[str, str]:
     for weight_map in spec.weight_maps():
         weight_map.update({n: f for f, tensors in spec.files.items() for n in tensors})
     return first, second
+
+
+def _every_file(change: Callable[[Path], object]) -> Callable[[Path], None]:
+    def damage(root: Path) -> None:
+        for path in root.glob("*.safetensors"):
+            change(path)
+
+    return damage
+
+
+def _other_index(root: Path) -> None:
+    named = {"a": "model.safetensors"}
+    (root / "model.safetensors.index.json").write_text(json.dumps({"weight_map": named}))
+    write_safetensors(root / "model.safetensors", {"a": ("F32", [1])})
+
+
+@pytest.mark.parametrize(
+    ("damage", "code"),
+    [
+        (
+            _every_file(lambda path: path.write_text("version https://git-lfs.github.com/spec/v1\nsize 9\n")),
+            "lfs-pointer",
+        ),
+        (_every_file(lambda path: path.write_bytes(b"")), "file-truncated"),
+        (_every_file(lambda path: path.name.startswith("quant") and path.unlink()), "shard-file-absent"),
+        (_other_index, "file-unread"),
+    ],
+)
+def test_what_many_files_have_for_one_reason_is_one_finding(damage: Any, code: str, tmp_path: Path) -> None:
+    spec = tiny()
+    files = _two_files(spec)
+    spec.files["other.safetensors"] = {"b": ("F32", [1])}
+    for weight_map in spec.weight_maps():
+        weight_map["b"] = "other.safetensors"
+    root = spec.write(tmp_path)
+    damage(root)
+    (finding,) = [f for f in read_checkpoint(root).findings if f.code == code]
+    assert finding.place == "" and finding.count in (2, 3) and len(finding.examples) == 2
+    assert (
+        set(finding.examples) <= {*files, "other.safetensors"} and f"such as {finding.examples[0]}" in finding.message
+    )
 
 
 def test_file_named_in_the_index_is_missed(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -643,6 +644,7 @@ def test_weight_without_an_entry_is_not_also_a_disagreement(tmp_path: Path) -> N
         ("quantization_config", "ascend", "an object"),
         ("tie_word_embeddings", "false", "true or false"),
         ("torch_dtype", 5, "a string"),
+        ("rms_norm_eps", float("nan"), "a number"),
     ],
 )
 def test_config_value_of_a_wrong_type_is_one_finding(key: str, value: object, expected: str, tmp_path: Path) -> None:
@@ -695,3 +697,50 @@ def test_number_of_thousands_of_digits_in_a_name(where: str, tmp_path: Path) -> 
     spec = tiny()
     spec.add(f"{where.format('9' * 5000)}.weight", "BF16", [4, 4], "FLOAT")
     assert {f.severity for f in diagnose(spec, tmp_path)} <= {Severity.WARNING}
+
+
+def test_tensors_of_a_file_that_is_not_read_are_not_called_missing_too(tmp_path: Path) -> None:
+    spec = tiny()
+    spec.files["more.safetensors"] = {"model.norm.weight": spec.main["model.norm.weight"]}
+    del spec.main["model.norm.weight"]
+    spec.indexes["model.safetensors.index.json"] = spec.indexes.pop(INDEX)
+    assert [f.code for f in diagnose(spec, tmp_path)] == ["file-unread"]
+
+
+def test_experts_lost_at_random_are_one_finding(tmp_path: Path) -> None:
+    spec = tiny(number=8)
+    for layer, expert in enumerate((2, 5, 6)):
+        _drop_module(f"model.layers.{layer}.mlp.experts.{expert}")(spec)
+    (finding,) = diagnose(spec, tmp_path)
+    assert (finding.code, finding.count) == ("expert-absent", 3)
+    assert finding.params["where"] == "other ones in each of 3 layers"
+
+
+@pytest.mark.parametrize(
+    ("change", "described", "filed"),
+    [
+        (r"layers.\1.block\1.", "block*", "(nothing)"),
+        (r"stack\1.layers.\1.", "stack*", "(nothing)"),
+    ],
+)
+def test_rename_that_holds_the_number_of_its_layer_is_one_finding(
+    change: str, described: str, filed: str, tmp_path: Path
+) -> None:
+    spec = tiny()
+    spec.description = {re.sub(r"layers\.(\d+)\.", change, name): value for name, value in description(spec).items()}
+    (finding,) = diagnose(spec, tmp_path)
+    assert finding.code == "description-renamed" and finding.count > 60
+    assert (finding.params["described"], finding.params["filed"]) == (described, filed)
+
+
+def test_rename_of_a_number_alone_does_not_name_the_same_on_both_sides(tmp_path: Path) -> None:
+    spec = tiny()
+    spec.description = {
+        name.replace("model.layers.", "model1.layers."): value for name, value in description(spec).items()
+    }
+    spec.files = {
+        f: {n.replace("model.layers.", "model2.layers."): e for n, e in held.items()} for f, held in spec.files.items()
+    }
+    spec.indexes.clear()
+    (finding,) = [f for f in diagnose(spec, tmp_path) if f.code == "description-renamed"]
+    assert (finding.params["described"], finding.params["filed"]) == ("model*", "model* of another number")
