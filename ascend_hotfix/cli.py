@@ -11,6 +11,7 @@ import errno
 import importlib
 import io
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -35,6 +36,15 @@ def _positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return number
+
+
+def _choices(text: str) -> tuple[tuple[int, int], ...]:
+    """``1.2,2.1`` as ((1, 2), (2, 1))."""
+    found = [re.fullmatch(r"([1-9]\d*)\.(\d+)", part.strip()) for part in text.split(",")]
+    chosen = [(int(one[1]), int(one[2])) for one in found if one is not None]
+    if len(chosen) < len(found) or len(dict(chosen)) < len(chosen):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of choices such as 1.2,2.1, each answered once")
+    return tuple(chosen)
 
 
 def _locale_language() -> str:
@@ -66,7 +76,11 @@ def _doctor(arguments: argparse.Namespace) -> int:
         raise UsageError("--suggest needs the dry run; leave out --static-only")
     if suggest is not None:
         _check_writable(suggest)
-    options = Options(arguments.static_only, arguments.tensor_parallel_size, arguments.enable_expert_parallel)
+    if arguments.choose and suggest is None:
+        raise UsageError("--choose says which rule --suggest FILE writes; give both")
+    options = Options(
+        arguments.static_only, arguments.tensor_parallel_size, arguments.enable_expert_parallel, arguments.choose
+    )
     bar = ProgressBar(sys.stderr)
     try:
         report = diagnose(arguments.model, options, installed_versions(), suggest=suggest, progress=bar)
@@ -162,6 +176,13 @@ def build_parser() -> argparse.ArgumentParser:
     doctor.add_argument("--json", action="store_true", help="print one JSON object (docs/doctor-json.md)")
     _add_language(doctor)
     doctor.add_argument("--suggest", type=Path, metavar="FILE", help="write a patch module that removes the findings")
+    doctor.add_argument(
+        "--choose",
+        type=_choices,
+        default=(),
+        metavar="N.M,...",
+        help="the alternatives to take where --suggest leaves a choice, as it numbers them: 1.2,2.1 (1.0: none)",
+    )
     doctor.set_defaults(command=_doctor)
 
     explain = commands.add_parser(

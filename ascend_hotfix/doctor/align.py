@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from ascend_hotfix.names import Exact, Prefix, Rule, Segments, Suffix
 
-__all__ = ["Alignment", "Choice", "align", "alike", "candidate_rules", "nearest"]
+__all__ = ["Alignment", "Choice", "align", "alike", "candidate_rules", "likeness", "nearest"]
 
 MAX_NEIGHBOURS = 12
 ROLES = frozenset(
@@ -179,6 +179,11 @@ def _head(one: list[str], other: list[str]) -> int:
 
 def _likeness(one: list[str], other: list[str]) -> tuple[int, int, int]:
     return len(set(one) & set(other)), _tail(one, other), -abs(len(one) - len(other))
+
+
+def likeness(one: str, other: str) -> tuple[int, int, int]:
+    """How much two names have in common, to be compared: segments, the length of the common end, the difference in length."""
+    return _likeness(_segments(one), _segments(other))
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:

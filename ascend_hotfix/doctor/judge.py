@@ -69,7 +69,7 @@ class Evidence:
 
     ``missing``: description names (without leaf) to the frame that asked; ``alignment``: the rules that explain them;
     ``rows``: shards of fused modules without a row, by what the description has; ``roots``: modules whose scheme is in
-    question; ``homeless``: tensors that reached no parameter and are no draft's.
+    question; ``homeless``: tensors that reached no parameter and are no draft's; ``unwritten``: parameters that need one.
     """
 
     missing: dict[str, Frame] = field(default_factory=dict)
@@ -80,6 +80,7 @@ class Evidence:
     failed: list[Frame] = field(default_factory=list)
     roots: set[str] = field(default_factory=set)
     homeless: list[str] = field(default_factory=list)
+    unwritten: list[str] = field(default_factory=list)
 
 
 def _stem(name: str) -> str:
@@ -340,9 +341,11 @@ def _load_findings(
     for name in part.unwritten:
         if rooted(_module(name)) or _harmless_unwritten(name, part, tensors, homes):
             continue
+        seen.unwritten.append(name)
         found.add("parameter-unwritten", name, place=place, leaf=_leaf(name))
     for name, (patch, value) in part.filled.items():
-        found.add("parameter-filled", name, place=place, leaf=_leaf(name), patch=patch, value=value)
+        if patch:
+            found.add("parameter-filled", name, place=place, leaf=_leaf(name), patch=patch, value=value)
     for name, boxes in part.partial.items():
         if rooted(_module(name)):
             continue

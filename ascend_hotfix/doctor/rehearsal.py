@@ -24,6 +24,7 @@ from typing import Any
 from ascend_hotfix.doctor.findings import pattern
 from ascend_hotfix.doctor.observe import Box, Description, Frame, Recorder, Region, box_of, uncovered, watching
 from ascend_hotfix.names import matches
+from ascend_hotfix.records import Reuse
 
 __all__ = ["Part", "Refused", "fused_rows", "meta_tensors", "observe"]
 
@@ -72,7 +73,9 @@ class Part:
     ``modules`` maps a module to its class; ``landed`` a tensor to the parameters it reached; ``unwritten`` parameters
     to (shape, dtype); ``partial`` to their unwritten boxes; ``cut`` tensors to the boxes of them that went nowhere;
     ``cast`` and ``spread`` are (tensor, of the tensor, parameter, of the parameter) for dtype kind and shape.
-    ``filled`` are parameters that no tensor fills and an armed patch does, to the patch and its value.
+    ``filled`` are parameters that no tensor fills and an armed patch does, to the patch and its value; the patch is empty
+    where the same fix keeps the layer from reading them. ``experts`` are the names that the loader takes for the
+    projections of an expert, by vLLM's own: w1 (gate), w3 (up), w2 (down); empty where the model does not say.
     """
 
     role: str
@@ -91,6 +94,7 @@ class Part:
     modules: dict[str, str] = field(default_factory=dict)
     parameters: dict[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
     filled: dict[str, tuple[str, float]] = field(default_factory=dict)
+    experts: dict[str, str] = field(default_factory=dict)
     packed: dict[str, list[str]] = field(default_factory=dict)
     description: dict[str, Any] = field(default_factory=dict)
 
@@ -548,7 +552,23 @@ def observe(
         _load(load, _Feed(meta_tensors(tensors), apart), recorder, part)
     _collect(model, tensors, recorder, part, ranks)
     _leave_to_patches(model, part)
+    part.experts = _expert_names(model)
     return part
+
+
+def _expert_names(model: Any) -> dict[str, str]:
+    """What vLLM's ``get_expert_mapping`` says, wherever in *model* it is: rows of parameter, name, expert and shard."""
+    for module in model.modules():
+        mapping = getattr(module, "get_expert_mapping", None)
+        try:
+            rows = list(mapping()) if callable(mapping) else []
+        except Exception:  # it computes with the config; a release may want more than there is
+            continue
+        found = {str(row[3]): re.search(r"experts\.\d+\.(\w+)", str(row[1])) for row in rows}
+        names = {shard: match[1] for shard, match in found.items() if match}
+        if names:
+            return names
+    return {}
 
 
 def _leave_to_patches(model: Any, part: Part) -> None:
@@ -559,9 +579,10 @@ def _leave_to_patches(model: Any, part: Part) -> None:
     drops = [record.pattern for _, record in current.records("drop")]
     part.unused = [name for name in part.unused if not any(matches(drop, name) for drop in drops)]
     for one, record in current.records("fill"):
+        patch = "" if any(isinstance(layer, Reuse) for layer in one.fix.layers) else one.name
         for name in [name for name in part.unwritten if matches(record.pattern, name)]:
             del part.unwritten[name]
-            part.filled[name] = one.name, record.value
+            part.filled[name] = patch, record.value
 
 
 def fused_rows() -> dict[str, list[tuple[str, ...]]]:

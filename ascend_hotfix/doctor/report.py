@@ -52,11 +52,12 @@ class CouldNotRun(Exception):
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for."""
+    """What the user asked for. *choose*: the choices that a suggestion left, each with the answer to it."""
 
     static_only: bool = False
     tensor_parallel_size: int = 1
     expert_parallel: bool = False
+    choose: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -239,8 +240,10 @@ def _finding_text(report: Report, finding: Finding, width: int, colour: bool, la
     parts = message.split("\n") if finding.code == "patch-problem" else [message]
     first, *rest = (line for part in parts for line in _wrapped("", part, width))
     lines = [_label(finding.severity, colour, language) + first[LABEL:], *rest]
-    for number, example in enumerate(finding.examples):
-        lines.extend(_wrapped("" if number else f"  {label_of('e.g.', language)}", example, width))
+    alternatives = finding.params.get("alternatives", "").splitlines()
+    label = "one of" if alternatives else "e.g."
+    for number, example in enumerate(alternatives or finding.examples):
+        lines.extend(_wrapped("" if number else f"  {label_of(label, language)}", example, width))
     lines.extend(_wrapped(f"  {label_of('then', language)}", consequence, width))
     lines.extend(_wrapped(f"  {label_of('do', language)}", report.remedy(finding, language), width))
     origin = f"{finding.code}, {finding.stage}" + (f", {finding.place}" if finding.place else "")

@@ -253,7 +253,7 @@ def _check_described(seen: View, place: str, lonely: list[str], unnamed: list[st
 def _weight_undescribed(seen: View, name: str) -> bool:
     """Is the weight beside this tensor without an entry too, and reported for both?"""
     weight = f"{name.rpartition('.')[0]}.weight"
-    return weight in seen.checkpoint.tensors and weight not in seen.schemes
+    return weight != name and weight in seen.checkpoint.tensors and weight not in seen.schemes
 
 
 def _quantized(seen: View) -> Iterator[str]:

@@ -1,48 +1,36 @@
-"""Derives a patch module from what a dry run missed: as few rules as explain all misses, each general and anchored.
+"""Suggests a patch module for what a dry run missed, and tries it before it is written.
 
-Rules come from names that are asked and names that are there (:mod:`ascend_hotfix.doctor.align`); rows of fused modules
-from the shards that the description has; schemes for names the description lacks from the dtype of the tensors. The
-patch is loaded and dry-run before it is written. What the names leave open is offered as a choice and never guessed.
+What the names say is derived in :mod:`ascend_hotfix.doctor.derive`. The patch is loaded and dry-run, again where that
+shows more. What the names leave open is put as numbered choices; a chosen one is tried as everything else.
 """
 
 from __future__ import annotations
 
 import os
 import runpy
+import shlex
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ascend_hotfix import toggles
 from ascend_hotfix.catalog import ENV_MODELS, ENV_PATH, load_catalog
-from ascend_hotfix.doctor.align import Choice, align, alike
-from ascend_hotfix.doctor.dryrun import Rehearsal, Split, call, finding_of, rehearse, run_split, toggle_env
-from ascend_hotfix.doctor.findings import Collector, Finding, Severity, pattern
-from ascend_hotfix.doctor.judge import Evidence, examine
-from ascend_hotfix.doctor.rehearsal import Part, fused_rows
-from ascend_hotfix.names import Exact, Rule, Suffix
-from ascend_hotfix.records import Fix, ModelPatch, Packed, PatchError, Scheme
+from ascend_hotfix.doctor.checkpoint import read_checkpoint
+from ascend_hotfix.doctor.derive import Proposal, derive
+from ascend_hotfix.doctor.dryrun import Split, call, finding_data, finding_of, rehearse, run_split, toggle_env
+from ascend_hotfix.doctor.findings import Collector, Finding, Severity
+from ascend_hotfix.doctor.patchfile import patch_text
 
 if TYPE_CHECKING:
     from ascend_hotfix.doctor.report import Report
     from ascend_hotfix.sim.pool import Zygote
 
-__all__ = ["Proposal", "derive", "propose", "suggestion", "write_suggestion"]
+__all__ = ["Choice", "Suggestion", "propose", "suggestion", "trial_env", "write_suggestion"]
 
-FUSED_OF = {
-    **dict.fromkeys(("q_proj", "k_proj", "v_proj"), ("qkv_proj", "qkv", "query_key_value")),
-    **dict.fromkeys(("q", "k", "v"), ("qkv", "qkv_proj")),
-    **dict.fromkeys(("gate_proj", "up_proj"), ("gate_up_proj",)),
-}
-"""One description entry that stands for several shards."""
-FLOAT_DTYPES = ("BF16", "F16", "F32")
-EXPERT_NAMES = (("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2"))
-FIELDS = ("lookup", "packed", "weights", "types")
-"""Fields of a fix that a suggestion fills, in the order of a written patch."""
-ROUNDS = 4
-"""How often a dry run with the rules so far may show more. A draft whose tensors moved and whose lookups moved takes three."""
+ROUNDS = 5
+"""How often a dry run with the rules so far may show more. A draft whose tensors moved and whose lookups moved takes four."""
 NAME_CODES = frozenset(
     {
         "lookup-missing",
@@ -58,375 +46,127 @@ NAME_CODES = frozenset(
     }
 )
 """Findings that a rule may remove."""
+NONE = 0
+"""The answer to a choice that leaves it as it is."""
 
 
-@dataclass
-class Proposal:
-    """Rules by field of a fix, and what stays open."""
-
-    lookup: list[Rule] = field(default_factory=list)
-    weights: list[Rule] = field(default_factory=list)
-    packed: list[Packed] = field(default_factory=list)
-    types: list[Scheme] = field(default_factory=list)
-    choices: list[str] = field(default_factory=list)
-
-    @classmethod
-    def of_patch(cls, patch: ModelPatch) -> Proposal:
-        """The rules that *patch*, a suggested one, has."""
-        result = cls()
-        for fix in patch.fixes:
-            for name in FIELDS:
-                getattr(result, name).extend(getattr(fix, name))
-        return result
-
-    def __bool__(self) -> bool:
-        return any(getattr(self, name) for name in FIELDS)
-
-    def fields(self) -> dict[str, tuple[Any, ...]]:
-        """The non-empty fields of a fix."""
-        held = {name: tuple(getattr(self, name)) for name in FIELDS}
-        return {name: records for name, records in held.items() if records}
-
-    def merge(self, other: Proposal) -> None:
-        """Adds what *other* has and this one lacks."""
-        for name in (*FIELDS, "choices"):
-            mine = getattr(self, name)
-            mine += [one for one in getattr(other, name) if one not in mine]
+# --- in the process that has upstream -------------------------------------------------------------------------------
 
 
-# --- from evidence to rules -------------------------------------------------------------------------------------------
+def propose(
+    model_dir: str, versions: Mapping[str, str], base: str = "", chosen: Sequence[str] = (), **split: Any
+) -> dict[str, Any]:
+    """A case for the zygote: the findings of a dry run, the text of a patch (empty: none) and the questions.
 
-
-def derive(rehearsal: Rehearsal) -> Proposal:
-    """The rules that explain what the parts of *rehearsal* missed."""
-    tensors, config = rehearsal.checkpoint.tensors, rehearsal.checkpoint.config
-    result = Proposal()
-    for part in rehearsal.parts:
-        others = {t for other in rehearsal.parts if other is not part for t in other.landed}
-        _, seen = examine(part, tensors, config, others)
-        result.merge(_description_rules(part, seen, tensors))
-        # What a rule of the target's moves is looked at again in the dry run with the patch.
-        moved = {t for t in seen.homeless if any(rule.apply(t) != t for rule in result.weights)}
-        result.merge(_weight_rules(part, seen, tensors, {*others, *moved}))
-    return result
-
-
-def _describe_choice(choice: Choice, what: str) -> str:
-    rules = " or ".join(repr(rule) for rule in choice.rules[:4])
-    return f"{what} {choice.names[0]!r} ({len(choice.names)} names): {rules}"
-
-
-def _description_rules(part: Part, seen: Evidence, tensors: Mapping[str, Any]) -> Proposal:
-    result = Proposal(lookup=list(seen.alignment.rules))
-    result.choices = [_describe_choice(choice, "the description name of") for choice in seen.alignment.choices]
-    result.packed = [Packed(fused, shards) for fused, shards in seen.rows.items()]
-    known = {
-        name.removesuffix(".weight"): scheme for name, scheme in part.description.items() if name.endswith(".weight")
-    }
-    for name in seen.alignment.unexplained:
-        rule = _fused_alias(name, known, result.lookup) or _unnamed(name, part, known)
-        if rule is not None:
-            if rule not in result.lookup:
-                result.lookup.append(rule)
-            continue
-        scheme = _scheme_for(name, seen, part, tensors, known)
-        if scheme is None:
-            result.choices.append(f"the scheme of {name or '(a layer without a prefix)'!r}: nothing says it")
-        elif scheme not in result.types:
-            result.types.append(scheme)
-    return result
-
-
-def _fused_alias(name: str, known: Mapping[str, str], rules: Iterable[Rule]) -> Rule | None:
-    """The description has one entry for the fused module where its shards are asked for."""
-    parent, _, leaf = name.rpartition(".")
-    for one in (
-        parent,
-        *(rule.apply(parent) for rule in rules),
-        *(rule.apply(name).rpartition(".")[0] for rule in rules),
-    ):
-        for fused in FUSED_OF.get(leaf, ()):
-            if f"{one}.{fused}" not in known:
-                continue
-            if one == parent:
-                last = parent.rpartition(".")[2]
-                return Suffix(f"{last}.{leaf}", f"{last}.{fused}")
-            return _between(name, f"{one}.{fused}")
-    return None
-
-
-def _between(asked: str, known: str) -> Rule:
-    """One rule from *asked* to *known* that holds for every layer."""
-    stars = [".".join("*" if part.isdigit() else part for part in one.split(".")) for one in (asked, known)]
-    return Exact(*stars)
-
-
-def _unnamed(name: str, part: Part, known: Mapping[str, str]) -> Rule | None:
-    """A layer that was built without a prefix: the one description name that ends as the module does."""
-    frames = [f for f in part.frames if f"{name}.weight" in f.missing]
-    if name or len({f.module for f in frames}) != 1:
-        return None
-    leaf = frames[0].module.rpartition(".")[2]
-    found = [one for one in known if one.rpartition(".")[2] == leaf]
-    return Exact("", found[0]) if len(found) == 1 and leaf else None
-
-
-def _scheme_for(
-    name: str, seen: Evidence, part: Part, tensors: Mapping[str, Any], known: Mapping[str, str]
-) -> Scheme | None:
-    """The scheme of a name that the description lacks, told by the tensors of its layer."""
-    if not name:
-        return None
-    module = seen.missing[name].module
-    parameters = {p for p in part.parameters if p.rpartition(".")[0] == module}
-    leaf = name.rpartition(".")[2]
-    weights = [t for t, to in part.landed.items() if parameters & set(to) and t.endswith(".weight")]
-    own = [t for t in weights if t.rpartition(".")[0].rpartition(".")[2] == leaf] or weights
-    dtypes = {tensors[t].dtype for t in own if t in tensors}
-    shape = pattern(f".{name}.")[1:-1]
-    if dtypes and dtypes <= set(FLOAT_DTYPES):
-        return Scheme(shape, "FLOAT")
-    siblings = {scheme for other, scheme in known.items() if pattern(f".{other}.")[1:-1] == shape}
-    quantized = {scheme for scheme in siblings if scheme != "FLOAT"}
-    if dtypes and not dtypes & set(FLOAT_DTYPES) and len(quantized) == 1 == len(siblings):
-        return Scheme(name, quantized.pop())
-    return None
-
-
-def _weight_rules(part: Part, seen: Evidence, tensors: Mapping[str, Any], others: Collection[str]) -> Proposal:
-    """Rules for tensors that reached no parameter, towards the names that would fill one."""
-    result = Proposal()
-    if not part.model_class:
-        return result
-    homeless = [t for t in dict.fromkeys(seen.homeless) if t not in others]
-    if not homeless:
-        return result
-    wanted = _wanted(part)
-    by_module: dict[str, set[str]] = {}
-    for name in wanted:
-        module, _, leaf = name.rpartition(".")
-        by_module.setdefault(module, set()).add(leaf)
-    asked: dict[str, set[str]] = {}
-    for name in homeless:
-        module, _, leaf = name.rpartition(".")
-        asked.setdefault(module, set()).add(leaf)
-    landed = {name.rpartition(".")[0] for name in part.landed}
-
-    def fits(one: str, other: str) -> bool:
-        common = asked[one] & by_module.get(other, set())
-        return bool(common) and all(
-            _same_size(tensors.get(f"{one}.{leaf}"), wanted[f"{other}.{leaf}"]) for leaf in common
-        )
-
-    found = align(list(asked), list(by_module), taken=landed - set(by_module), fits=fits)
-    result.weights += found.rules
-    result.choices += [_describe_choice(choice, "the tensors of") for choice in found.choices]
-    rest = [name for name in homeless if name.rpartition(".")[0] in found.unexplained]
-    whole = align(rest, list(wanted), fits=lambda a, b: _same_size(tensors.get(a), wanted[b]) and _same_words(a, b))
-    result.weights += whole.rules
-    result.choices += [_describe_choice(choice, "the tensor") for choice in whole.choices]
-    shapes: dict[str, list[str]] = {}
-    for name in whole.unexplained:
-        shapes.setdefault(pattern(name), []).append(name)
-    for shape, names in shapes.items():
-        pattern_text = ".".join("*" if p.isdigit() else p for p in shape.split("."))
-        result.choices.append(
-            f"{len(names)} tensors {shape} have no parameter: Drop({pattern_text!r}) leaves them out, if nothing needs them"
-        )
-    return result
-
-
-def _same_words(one: str, other: str) -> bool:
-    return alike(one.split("."), other.split("."))
-
-
-def _wanted(part: Part) -> dict[str, tuple[tuple[int, ...] | None, str]]:
-    """Checkpoint names that would fill what is unwritten, with the shape where it can be told and the dtype."""
-    rows = fused_rows()
-    fronts = _fronts(part)
-    wanted: dict[str, tuple[tuple[int, ...] | None, str]] = {}
-    siblings: dict[str, list[tuple[str, str]]] = {}
-    for tensor, parameters in part.landed.items():
-        for parameter in parameters:
-            siblings.setdefault(pattern(parameter), []).append((tensor, parameter))
-    for name in (*part.unwritten, *part.partial):
-        shape, dtype = part.parameters[name]
-        for tensor, parameter in siblings.get(pattern(name), [])[:64]:
-            moved = _renumbered(tensor, parameter, name)
-            if moved:
-                wanted.setdefault(moved, (None, dtype))
-        name = _in_front(name, fronts)
-        module, _, leaf = name.rpartition(".")
-        base = module.removesuffix(".routed_experts").replace(".mtp_block.", ".")
-        if base.rpartition(".")[2] == "experts" and leaf.startswith(("w13_", "w2_")):
-            first, rest = leaf.split("_", 1)
-            for gate, up, down in EXPERT_NAMES:
-                for expert in range(shape[0]):
-                    for projection in (gate, up) if first == "w13" else (down,):
-                        wanted.setdefault(f"{base}.{expert}.{projection}.{rest}", (None, dtype))
-            continue
-        # vLLM's draft models put mtp_block into the names themselves
-        name, module = (one.replace(".mtp_block.", ".") for one in (name, module))
-        wanted.setdefault(name, (shape, dtype))
-        parent, _, last = module.rpartition(".")
-        for shards in (part.packed.get(last), *rows.get(last, [])):
-            for shard in shards or ():
-                wanted.setdefault(f"{parent}.{shard}.{leaf}", (None, dtype))
-    return wanted
-
-
-def _fronts(part: Part) -> dict[str, str]:
-    """How the model's own mapper begins names: what parameters begin with, to what their tensors begin with."""
-    fronts: dict[str, str] = {}
-    for tensor, parameters in part.landed.items():
-        if len(parameters) > 1 or tensor == parameters[0]:
-            continue
-        one, other, last = tensor.split("."), parameters[0].split("."), ""
-        while one and other and one[-1] == other[-1]:
-            last = one.pop()
-            other.pop()
-        if not one or not other:  # anchored by one segment more
-            one, other = [*one, last], [last]
-        if not any(segment.isdigit() for segment in (*one, *other)):
-            fronts.setdefault(".".join(other), ".".join(one))
-    return fronts
-
-
-def _in_front(name: str, fronts: Mapping[str, str]) -> str:
-    """The checkpoint's name of parameter *name*, as far as *fronts* tell."""
-    held = [front for front in fronts if name.startswith(f"{front}.")]
-    if not held:
-        return name
-    front = max(held, key=len)
-    return f"{fronts[front]}{name[len(front) :]}".lstrip(".")
-
-
-def _renumbered(tensor: str, parameter: str, name: str) -> str:
-    """The name that the sibling *tensor* of *parameter* has where the parameter is *name*."""
-    old = [p for p in parameter.split(".") if p.isdigit()]
-    new = [p for p in name.split(".") if p.isdigit()]
-    segments, position = tensor.split("."), 0
-    for index, segment in enumerate(segments):
-        if segment.isdigit() and position < len(old) and segment == old[position]:
-            segments[index] = new[position]
-            position += 1
-    return ".".join(segments) if position == len(old) else ""
-
-
-def _same_size(tensor: Any, wanted: tuple[tuple[int, ...] | None, str]) -> bool:
-    """May *tensor* fill what is wanted, as far as its shape is known?"""
-    shape, _ = wanted
-    return tensor is not None and (shape is None or tuple(tensor.shape) == shape)
-
-
-# --- the file ---------------------------------------------------------------------------------------------------------
-
-
-def _rule_text(record: Any) -> str:
-    if isinstance(record, Packed):
-        shards = ", ".join(repr(s).replace("'", '"') for s in record.shards)
-        return f'Packed("{record.fused}", ({shards}{"," if len(record.shards) == 1 else ""}))'
-    if isinstance(record, Scheme):
-        return f'Scheme("{record.pattern}", "{record.scheme}")'
-    return f'{type(record).__name__}("{record.old}", "{record.new}")'
-
-
-def _why(fields: Mapping[str, tuple[Any, ...]]) -> str:
-    told = []
-    if "lookup" in fields:
-        rule = fields["lookup"][0]
-        told.append(
-            f"vLLM asks the description for {rule.old or 'an empty prefix'}, which has {rule.new or 'no such segment'}"
-        )
-    if "packed" in fields:
-        told.append(f"fused {', '.join(row.fused for row in fields['packed'])} has no row in this release")
-    if "weights" in fields:
-        rule = fields["weights"][0]
-        told.append(f"the checkpoint writes {rule.old or 'no prefix'} where load_weights takes {rule.new or 'none'}")
-    if "types" in fields:
-        told.append("the description lacks layers whose tensors tell their scheme")
-    return "; ".join(told)
-
-
-def _grouped(proposal: Proposal) -> list[dict[str, tuple[Any, ...]]]:
-    """The fields of each fix: one fix, unless its rules would move each other's results."""
-    fields = proposal.fields()
-    try:
-        Fix("names", "checked only", ("doctor",), **fields)  # type: ignore[arg-type]
-        return [fields]
-    except PatchError:
-        singles = [{name: (record,)} for name, records in fields.items() for record in records]
-        return singles
-
-
-def patch_text(proposal: Proposal, model_types: Iterable[str], versions: Mapping[str, str], title: str) -> str:
-    """The patch module, as a shipped one reads."""
-    groups = _grouped(proposal)
-    kinds = {type(record).__name__ for fields in groups for records in fields.values() for record in records}
-    ranges = ", ".join(f'"{name}": "=={versions[name]}"' for name in ("vllm", "vllm-ascend") if name in versions)
-    types = ", ".join(f'"{one}"' for one in model_types)
-    lines = [
-        f'"""{title}: names that the installed release does not find, by ascend-hotfix doctor."""',
-        "",
-        f"from ascend_hotfix.records import {', '.join(sorted({*kinds, 'Fix', 'ModelPatch'}))}",
-        "",
-        "PATCH = ModelPatch(",
-        f"    model_types=({types},),",
-        "    fixes=(",
-    ]
-    for number, fields in enumerate(groups, 1):
-        lines += [
-            "        Fix(",
-            f'            id="names{"" if len(groups) == 1 else f"-{number}"}",',
-            f'            why="{_why(fields)}",',
-            '            refs=("doctor",),',
-            f"            versions={{{ranges}}},",
-            '            retire="a release in which the dry run is clean without it",',
-        ]
-        for name, records in fields.items():
-            lines.append(f"            {name}=(")
-            lines += [f"                {_rule_text(record)}," for record in records]
-            lines.append("            ),")
-        lines.append("        ),")
-    return "\n".join([*lines, "    ),", ")", ""])
-
-
-# --- the two processes ------------------------------------------------------------------------------------------------
-
-
-def propose(model_dir: str, versions: Mapping[str, str], base: str = "", **split: Any) -> dict[str, Any]:
-    """A case for the zygote: the findings of a dry run, the text of a patch (empty: none) and the choices.
-
-    *base* is the file of what was suggested before and is armed in this run; the new text has its rules too.
+    *base* is the file of what was suggested before and is armed in this run; the new text has its rules too. *chosen*
+    are texts of answers that are taken over.
     """
-    from ascend_hotfix.doctor.checkpoint import read_checkpoint
-    from ascend_hotfix.doctor.dryrun import finding_data
-
     found = rehearse(read_checkpoint(model_dir), Split(**split))
     before = Proposal.of_patch(runpy.run_path(base)["PATCH"]) if base else Proposal()
     proposal = Proposal()
     proposal.merge(before)
-    proposal.merge(derive(found))
-    text = patch_text(proposal, found.types, versions, Path(model_dir).name) if proposal else ""
+    proposal.merge(derive(found, before))
+    proposal.answer(chosen)
+    title, override = Path(model_dir).name, tuple(proposal.override)
+    text = patch_text(proposal.fields(), found.types, versions, title, override) if proposal else ""
     return {
         "findings": [finding_data(f) for f in found.findings],
         "text": text,
-        "choices": proposal.choices,
-        "more": proposal.fields() != before.fields(),
+        "questions": [
+            {"what": q.what, "answers": [[a.text, a.note] for a in q.answers], "blocks": q.blocks}
+            for q in proposal.questions
+        ],
+        "more": proposal.records() != before.records(),
         "types": list(found.types),
     }
 
 
+# --- in the process that asks ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A question with its *number* and its *answers*, each the text of a field and a note; answer ``n`` is ``number.n``."""
+
+    number: int
+    what: str
+    answers: tuple[tuple[str, str], ...]
+    blocks: bool = True
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The alternatives, each with what to give to ``--choose``, as Python that a patch can hold."""
+        told = [f"{self.number}.{n}  {text}  # {note}" for n, (text, note) in enumerate(self.answers, 1)]
+        return (*told, f"{self.number}.{NONE}  # none of these, the finding stays")
+
+
 @dataclass
 class Suggestion:
-    """A patch that was tried: its *text*, empty where there is none, what it leaves, and why there is none."""
+    """A patch that was tried: its *text*, empty where there is none, what it leaves, and why there is none.
 
-    text: str
-    before: list[Finding]
+    ``choices`` are open; ``unknown`` are those asked for that there are not, as ``--choose`` takes them.
+    """
+
+    text: str = ""
+    before: list[Finding] = field(default_factory=list)
     left: list[Finding] = field(default_factory=list)
-    choices: list[str] = field(default_factory=list)
+    choices: list[Choice] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
     worse: bool = False
     types: list[str] = field(default_factory=list)
+
+    @property
+    def writable(self) -> bool:
+        """Is there a patch, better than none, that waits for no answer?"""
+        return bool(self.text) and not self.worse and not any(choice.blocks for choice in self.choices)
+
+
+@dataclass
+class _Trials:
+    """Dry runs of one checkpoint, each with what was suggested so far, in *file*."""
+
+    zygote: Zygote
+    model_dir: str
+    versions: Mapping[str, str]
+    env: Mapping[str, str]
+    file: Path
+    made: Suggestion = field(default_factory=Suggestion)
+    numbers: dict[str, int] = field(default_factory=dict)
+    started: bool = False
+
+    def settle(self, chosen: Sequence[str] = ()) -> None:
+        """Dry-run with the rules so far, and *chosen*, until that shows nothing more to add."""
+        for turn in range(ROUNDS):
+            answer = self._run(chosen)
+            found = [finding_of(one) for one in answer["findings"]]
+            if not self.started:
+                self.made.before, self.made.types, self.started = found, list(answer["types"]), True
+            self.made.left = found
+            if not answer["more"] or turn == ROUNDS - 1:
+                break
+            self.made.text, chosen = answer["text"], ()
+        self.made.choices = [self._choice(one) for one in answer["questions"]]
+
+    def _run(self, chosen: Sequence[str]) -> dict[str, Any]:
+        base, env = "", self.env
+        if self.made.text:
+            self.file.write_text(self.made.text, encoding="utf-8")
+            base, env = str(self.file), trial_env(self.env, self.file, self.made.types)
+        arguments = {"model_dir": self.model_dir, "versions": dict(self.versions), "base": base, "chosen": list(chosen)}
+        return call(self.zygote, "ascend_hotfix.doctor.suggest:propose", env, **arguments)
+
+    def _choice(self, data: Mapping[str, Any]) -> Choice:
+        number = self.numbers.setdefault(data["what"], len(self.numbers) + 1)
+        return Choice(number, data["what"], tuple((text, note) for text, note in data["answers"]), data["blocks"])
+
+    def choose(self, number: int, answer: int) -> bool:
+        """Takes *answer* to choice *number* and tries it; False where there is no such choice."""
+        choice = next((one for one in self.made.choices if one.number == number), None)
+        if choice is None or not NONE <= answer <= len(choice.answers):
+            return False
+        if answer != NONE:
+            self.settle([choice.answers[answer - 1][0]])
+        return True
 
 
 def suggestion(
@@ -436,37 +176,28 @@ def suggestion(
     versions: Mapping[str, str],
     env: Mapping[str, str],
     name: str = "suggested",
+    choose: Mapping[int, int] | None = None,
 ) -> Suggestion:
     """Proposes a patch and dry-runs the checkpoint with it, until that shows nothing more to add.
 
     *env* is what the user's environment says; the trials differ from it in what selects the patch that is tried, which
-    is called *name*.
+    is called *name*. *choose*: number of a choice -> number of the answer. They are taken in order, each tried before the
+    next, so that a number means the same in every run.
     """
-
-    def run(base: str, trial: Mapping[str, str]) -> dict[str, Any]:
-        case = "ascend_hotfix.doctor.suggest:propose"
-        return call(zygote, case, trial, model_dir=model_dir, versions=dict(versions), base=base)
-
-    answer = run("", env)
-    before = [finding_of(one) for one in answer["findings"]]
-    result = Suggestion(answer["text"], before, choices=list(answer["choices"]), types=list(answer["types"]))
-    if not result.text:
-        return result
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / f"{name}.py"
-        trial = trial_env(env, file, answer["types"])
-        for _ in range(ROUNDS):
-            file.write_text(result.text, encoding="utf-8")
-            answer = run(str(file), trial)
-            result.left = [finding_of(one) for one in answer["findings"]]
-            result.choices = list(answer["choices"])
-            if not answer["more"]:
-                break
-            result.text = answer["text"]
-        if split != Split() and not result.choices:
-            result.left = run_split(zygote, model_dir, split, trial)
-    result.worse = _worse(before, result.left)
-    return result
+        trials = _Trials(zygote, model_dir, versions, env, Path(folder) / f"{name}.py")
+        trials.settle()
+        made, kept = trials.made, set()
+        for number, answer in sorted((choose or {}).items()):
+            if not trials.choose(number, answer):
+                made.unknown.append(f"{number}.{answer}")
+            elif answer == NONE:
+                kept.add(number)
+        made.choices = [choice for choice in made.choices if choice.number not in kept]
+        if made.text and split != Split() and made.writable:
+            made.left = run_split(zygote, model_dir, split, trial_env(env, trials.file, made.types))
+    made.worse = bool(made.text) and _worse(made.before, made.left)
+    return made
 
 
 def trial_env(env: Mapping[str, str], file: Path, types: Iterable[str]) -> dict[str, str]:
@@ -516,22 +247,33 @@ def write_suggestion(
         found.add("suggest-nothing", place=target.name)
         return found.findings()
     env = toggle_env()
-    made = suggestion(zygote, str(report.path), split, report.installed, env, target.stem)
-    if made.choices:
-        for choice in made.choices:
-            found.add("suggest-choice", place=target.name, choice=choice)
-    elif not made.text:
-        found.add("suggest-nothing", place=target.name)
-    elif made.worse:
-        found.add("suggest-worse", place=target.name, left=", ".join(sorted({f.code for f in made.left})))
-    else:
+    choose = dict(report.options.choose)
+    made = suggestion(zygote, str(report.path), split, report.installed, env, target.stem, choose)
+    for one in made.unknown:
+        found.add("suggest-unknown", place=target.name, choice=one)
+    gathered = [*found.findings(), *(_choice_finding(choice, target) for choice in made.choices)]
+    if made.writable and not made.unknown:
         target.write_text(made.text, encoding="utf-8")
-        left = [f for f in made.left if f.severity is Severity.FAULT]
-        told = "the dry run is clean with it" if not left else f"{len(left)} findings remain with it"
-        chosen = trial_env(env, target, made.types)
-        wanted = [
-            f"{ENV_PATH}={chosen[ENV_PATH]}",
-            *([f"{ENV_MODELS}={chosen[ENV_MODELS]}"] if chosen[ENV_MODELS] else []),
-        ]
-        report.suggested = f"{target}: {told}; {' '.join(wanted)} vllm serve ... uses it"
-    return found.findings()
+        report.suggested = _told(made, target, env)
+        return gathered
+    if not gathered and made.text:
+        found.add("suggest-worse", place=target.name, left=", ".join(sorted({f.code for f in made.left})))
+    elif not gathered:
+        found.add("suggest-nothing", place=target.name)
+    return gathered or found.findings()
+
+
+def _choice_finding(choice: Choice, target: Path) -> Finding:
+    code = "suggest-choice" if choice.blocks else "suggest-option"
+    params = {"number": str(choice.number), "what": choice.what, "first": f"{choice.number}.1"}
+    params |= {"file": shlex.quote(str(target)), "alternatives": "\n".join(choice.lines)}
+    return Finding(code, target.name, params=params, stage="dry-run")
+
+
+def _told(made: Suggestion, target: Path, env: Mapping[str, str]) -> str:
+    """What the written patch does, and how a server uses it."""
+    left = [f for f in made.left if f.severity is Severity.FAULT]
+    told = "the dry run is clean with it" if not left else f"{len(left)} findings remain with it"
+    chosen = trial_env(env, target, made.types)
+    wanted = [f"{name}={chosen[name]}" for name in (ENV_PATH, ENV_MODELS) if chosen[name]]
+    return f"{target}: {told}; {' '.join(wanted)} vllm serve ... uses it"

@@ -373,8 +373,8 @@ TEXTS: dict[str, Text] = {
     ),
     "extra-undescribed": Text(
         WARNING,
-        "{count:tensor|tensors} other than weights {count:~is|are} in the files and not in the description",
-        "vllm-ascend asks for weights only, so it loads; the description and the files are not from one export",
+        "{count:tensor|tensors} other than the weights of linear layers {count:~is|are} in the files and not in the description",
+        "vllm-ascend does not ask for them, so it loads; the description and the files are not from one export",
         "compare the description with the publisher's",
     ),
     "description-renamed": Text(
@@ -690,9 +690,21 @@ TEXTS: dict[str, Text] = {
     ),
     "suggest-choice": Text(
         NOTE,
-        "no patch is written, the names leave a choice: {choice}",
+        "choice {number}: {what}",
+        "{place} is not written: the names do not tell which is right, and a wrong one loads wrong weights in silence",
+        "decide with the float model beside it; ascend-hotfix doctor DIR --suggest {file} --choose {first} takes the first",
+    ),
+    "suggest-option": Text(
+        NOTE,
+        "choice {number}: {what}",
+        "without an answer they stay as memory was",
+        "compare with the float model; ascend-hotfix doctor DIR --suggest {file} --choose {first} takes the first",
+    ),
+    "suggest-unknown": Text(
+        NOTE,
+        "no choice {choice} was left open",
         "{place} is not written",
-        "decide, and write the rule into a patch file for ASCEND_HOTFIX_PATH",
+        "leave out --choose to see the choices that there are",
     ),
     "suggest-worse": Text(
         NOTE,

@@ -18,6 +18,7 @@ LABELS_ZH = {
     "warning": "警告",
     "note": "提示",
     "e.g.": "例如",
+    "one of": "任选其一",
     "then": "后果",
     "do": "处理",
     "code": "代码",
@@ -539,9 +540,19 @@ TEXTS_ZH: dict[str, tuple[str, str, str]] = {
         "按各条结果的处理方法操作",
     ),
     "suggest-choice": (
-        "没有写入补丁，仅凭名称无法确定：{choice}",
+        "选择 {number}：{what}",
+        "没有写入 {place}：仅凭名称无法确定，选错会悄悄加载错误的权重",
+        "对照浮点模型决定；ascend-hotfix doctor DIR --suggest {file} --choose {first} 采用第一项",
+    ),
+    "suggest-option": (
+        "选择 {number}：{what}",
+        "不作选择时，这些参数保持内存中的随机内容",
+        "与浮点模型比较；ascend-hotfix doctor DIR --suggest {file} --choose {first} 采用第一项",
+    ),
+    "suggest-unknown": (
+        "没有选择 {choice}",
         "没有写入 {place}",
-        "自行确定后，把规则写进补丁文件，用 ASCEND_HOTFIX_PATH 指定",
+        "去掉 --choose 可查看现有的选择",
     ),
     "suggest-worse": (
         "没有写入补丁：用找到的规则再试加载后，仍有 {left}",

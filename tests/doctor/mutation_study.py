@@ -127,8 +127,9 @@ This run: pair {pair}, seed {seed}, {count} faults in {checkpoints} checkpoints.
 - wrong weights: with the suggested patch a parameter of the target or of the draft holds other values than with the
   untouched checkpoint, after a load on the CPU.
 
-The kinds that end in `_described` rename in the description alone, those in `_both` the tensors with it. The last six kinds
-are in what is stored; a rule about names may not pretend to mend them. For a dropped description entry the patch gives
+The kinds that end in `_described` rename in the description alone, those in `_stored` the tensors alone, those in `_both`
+the tensors with it. The last eight kinds are in what is stored or in how the description is written; a rule about names may
+not pretend to mend them. For a dropped description entry the patch gives
 the scheme that the tensors show.
 
 | fault | faults | found | no fault | patch | open | clean | wrong weights |

@@ -30,21 +30,22 @@ def tensor_names(spec: Spec) -> list[str]:
     return [name for tensors in spec.files.values() for name in tensors]
 
 
-def rename(spec: Spec, change: Rename, *, tensors: bool) -> dict[str, str]:
-    """Rename the description's tensor entries, and the tensors themselves where asked; old name to new."""
+def rename(spec: Spec, change: Rename, *, described: bool, tensors: bool) -> dict[str, str]:
+    """Rename the description's tensor entries, the tensors themselves, or both; old name to new of the tensors."""
     assert spec.description is not None
     names = tensor_names(spec)
     moved = {
         name: change(name) for name in {*names, *(k for k in spec.description if "." in k)} if change(name) != name
     }
-    spec.description = {moved.get(name, name): scheme for name, scheme in spec.description.items()}
+    if described:
+        spec.description = {moved.get(name, name): scheme for name, scheme in spec.description.items()}
     if tensors:
         spec.files = {f: {moved.get(n, n): e for n, e in held.items()} for f, held in spec.files.items()}
         for index in spec.indexes.values():
             for content in (index.get("weight_map", index),):
                 for name in [n for n in content if n in moved]:
                     content[moved[name]] = content.pop(name)
-    return {old: new for old, new in moved.items() if old in names}
+    return {old: new for old, new in moved.items() if tensors and old in names}
 
 
 def top(spec: Spec) -> str:
@@ -95,10 +96,59 @@ def draft_nested(spec: Spec, rng: random.Random) -> tuple[str, Rename] | None:
     return f"draft layer below {word}", lambda n: f"{head}{word}.{n[len(head) :]}" if n.startswith(inner) else n
 
 
+def draft_moved(spec: Spec, rng: random.Random) -> tuple[str, Rename] | None:
+    """The draft layer in a list of its own, not numbered on from the target's."""
+    layers, head = spec.config.get("num_hidden_layers"), top(spec)
+    old = f"{head}.layers.{layers}."
+    if not isinstance(layers, int) or not any(n.startswith(old) for n in tensor_names(spec)):
+        return None
+    new = f"{head}.{rng.choice(('mtp_layers', 'nextn_layers'))}.0."
+    return f"{old} written as {new}", lambda name: new + name[len(old) :] if name.startswith(old) else name
+
+
+def trainer_left(spec: Spec, rng: random.Random) -> tuple[str, Rename]:
+    """What a training framework puts around a model or a layer, left in the names."""
+    if rng.random() < 0.5:
+        word = rng.choice(("module", "_orig_mod", "base_model.model"))
+        return f"{word}. in front", lambda name: f"{word}.{name}"
+    where = rng.choice((r"(_proj)\.(?=\w+$)", r"(\.layers\.\d+)\."))
+    word = "base_layer" if "proj" in where else "_orig_mod"
+    return f"{word} after {where}", lambda name: re.sub(where, rf"\1.{word}.", name, count=1)
+
+
+EXPERT_NAMES = (("gate_proj", "w1"), ("up_proj", "w3"), ("down_proj", "w2"))
+
+
+def experts_renamed(spec: Spec, rng: random.Random) -> tuple[str, Rename] | None:
+    """The other of the two conventions for the projections of an expert."""
+    names = [name for name in tensor_names(spec) if ".experts.0." in name]
+    if not names:
+        return None
+    pairs = EXPERT_NAMES if any(".gate_proj." in name for name in names) else [(b, a) for a, b in EXPERT_NAMES]
+
+    def change(name: str) -> str:
+        return re.sub(r"(\.experts\.\d+\.)(\w+)", lambda m: m[1] + dict(pairs).get(m[2], m[2]), name)
+
+    return f"projections of experts called {', '.join(b for _, b in pairs)}", change
+
+
 NAME_FAULTS = {
     f.__name__: f
-    for f in (prefix_added, prefix_dropped, wrapper_swapped, segment_inserted, segment_renamed, draft_nested)
+    for f in (
+        prefix_added,
+        prefix_dropped,
+        wrapper_swapped,
+        segment_inserted,
+        segment_renamed,
+        trainer_left,
+        experts_renamed,
+        draft_nested,
+        draft_moved,
+    )
 }
+DRAFTS = ("draft_nested", "draft_moved")
+STORED = ("prefix_added", "wrapper_swapped", "trainer_left")
+"""Faults that are tried in the names of the tensors alone as well."""
 
 
 def shards_fused(spec: Spec, rng: random.Random) -> Fault | None:
@@ -138,6 +188,46 @@ def entry_retyped(spec: Spec, rng: random.Random) -> Fault | None:
     return Fault("entry_retyped", f"{module}: {old} -> {new}")
 
 
+def keys_spoilt(spec: Spec, rng: random.Random) -> Fault:
+    """The keys of the description end with a dot, or are written in another case."""
+    assert spec.description is not None
+    what = rng.choice(("a dot at the end", "Weight for weight"))
+    spec.description = {
+        (f"{name}." if what.startswith("a dot") else name.replace(".weight", ".Weight"))
+        if "." in name
+        else name: scheme
+        for name, scheme in spec.description.items()
+    }
+    return Fault("keys_spoilt", f"keys of the description with {what}")
+
+
+def schemes_lowered(spec: Spec, rng: random.Random) -> Fault:
+    assert spec.description is not None
+    spec.description = {
+        name: scheme.lower() if "." in name and scheme != "FLOAT" else scheme
+        for name, scheme in spec.description.items()
+    }
+    return Fault("schemes_lowered", "schemes in lower case")
+
+
+def experts_packed(spec: Spec, rng: random.Random) -> Fault | None:
+    """The gate and up projections of each expert are one tensor, and all experts of a layer are one."""
+    shapes: dict[str, list[tuple[str, list[int]]]] = {}
+    for tensors in spec.files.values():
+        for name, (dtype, shape) in tensors.items():
+            if found := re.match(r"(.*\.experts\.)\d+\.(\w+?)_proj\.weight$", name):
+                part = "down_proj" if found[2] == "down" else "gate_up_proj"
+                shapes.setdefault(f"{found[1]}{part}", []).append((dtype, shape))
+    if not shapes:
+        return None
+    for name in [name for name in tensor_names(spec) if re.search(r"\.experts\.\d+\.\w+_proj\.weight$", name)]:
+        spec.drop(name, described=False)
+    for name, held in shapes.items():
+        (dtype, (rows, columns)), double = held[0], name.endswith("gate_up_proj")
+        spec.add(name, dtype, [len(held) // (1 + double), rows * (1 + double), columns])
+    return Fault("experts_packed", "gate_up_proj and down_proj of all experts in one tensor")
+
+
 def tensor_cut(spec: Spec, rng: random.Random) -> Fault | None:
     names = [n for n in weights_of(spec) if "experts" not in n]
     if not names:
@@ -166,7 +256,18 @@ def tensor_retyped(spec: Spec, rng: random.Random) -> Fault | None:
 
 
 OTHER_FAULTS = {
-    f.__name__: f for f in (shards_fused, entry_dropped, entry_retyped, tensor_cut, tensor_lost, tensor_retyped)
+    f.__name__: f
+    for f in (
+        shards_fused,
+        keys_spoilt,
+        schemes_lowered,
+        experts_packed,
+        entry_dropped,
+        entry_retyped,
+        tensor_cut,
+        tensor_lost,
+        tensor_retyped,
+    )
 }
 
 
@@ -175,21 +276,22 @@ def make(spec: Spec, kind: str, seed: int) -> Fault | None:
     rng = random.Random(f"{kind} {seed}")
     if kind in OTHER_FAULTS:
         return OTHER_FAULTS[kind](spec, rng)
-    both = kind.endswith("_both")
-    made = NAME_FAULTS[kind.removesuffix("_both").removesuffix("_described")](spec, rng)
+    name, _, where = kind.rpartition("_")
+    made = NAME_FAULTS[name](spec, rng)
     if made is None:
         return None
-    before = dict(spec.description or {})
-    moved = rename(spec, made[1], tensors=both)
-    if spec.description == before:
+    before = dict(spec.description or {}), tensor_names(spec)
+    moved = rename(spec, made[1], described=where != "stored", tensors=where != "described")
+    if before == (spec.description, tensor_names(spec)):
         return None
-    return Fault(kind, made[0], moved if both else {})
+    return Fault(kind, made[0], moved)
 
 
 KINDS = (
-    *(f"{name}_described" for name in NAME_FAULTS if name != "draft_nested"),
+    *(f"{name}_described" for name in NAME_FAULTS if name not in DRAFTS),
+    *(f"{name}_stored" for name in STORED),
     *(f"{name}_both" for name in NAME_FAULTS),
     *OTHER_FAULTS,
 )
-"""A renaming of the description alone, or of the tensors with it; and the other faults."""
-NAME_KINDS = tuple(k for k in KINDS if k.endswith(("_described", "_both")) or k == "shards_fused")
+"""A renaming of the description, of the tensors, or of both; and the other faults."""
+NAME_KINDS = tuple(k for k in KINDS if k.endswith(("_described", "_stored", "_both")) or k == "shards_fused")

@@ -46,8 +46,8 @@ def faults(clean: str, weights: str, versions: dict[str, str], work: list[dict[s
         answer: dict[str, Any] = {
             "before": [finding_data(f) for f in made.before],
             "left": [finding_data(f) for f in made.left],
-            "choices": made.choices,
-            "written": bool(made.text) and not made.choices and not made.worse,
+            "choices": [line for choice in made.choices for line in (choice.what, *choice.lines)],
+            "written": made.writable,
             "proposed": made.text,
         }
         arguments = {"model_dir": one["root"], "weights_dir": weights, "renamed": one["renamed"] or {}}

@@ -512,3 +512,28 @@ def test_locale_that_cannot_show_the_text_is_no_error(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, env=environment)
     assert done.returncode == 2 and "\\u6743\\u91cd" in done.stdout and done.stderr == ""
+
+
+@pytest.mark.parametrize("text", ["", "1", "1.x", "0.1", "1.2;2.1", "1.2,1.3"])
+def test_choices_that_are_none_are_a_usage_error(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["doctor", str(tmp_path), "--suggest", "mine.py", "--choose", text])
+    assert stopped.value.code == 2
+    assert "is not a list of choices such as 1.2,2.1" in capsys.readouterr().err
+
+
+def test_choices_without_a_file_to_write_are_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["doctor", str(tmp_path), "--choose", "1.2,2.0"]) == 2
+    assert "--suggest FILE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("language", "label"), [("en", "one of"), ("zh", "任选其一")])
+def test_alternatives_of_a_choice_are_all_shown(language: str, label: str) -> None:
+    lines = tuple(f'1.{n}  weights=(Segments("a", "b{n}"),)' for n in range(1, 5))
+    params = {"number": "1", "what": "no parameter takes 4 tensors", "first": "1.1", "file": "mine.py"}
+    params["alternatives"] = "\n".join(lines)
+    report = Report("dir", Options(), findings=[Finding("suggest-choice", "mine.py", params=params)])
+    assert problems(to_json(report), schema()) == []
+    text = to_text(report, width=120, language=language)
+    assert label in text and all(line in text for line in lines)
+    assert "ascend-hotfix doctor dir --suggest mine.py --choose 1.1" in text

@@ -9,12 +9,16 @@ from typing import Any
 import pytest
 from mutations import make
 from pairs import CHECKPOINTS, EACH_PAIR
-from writer import genuine
+from writer import MAIN, Spec, genuine
 
+from ascend_hotfix import records
 from ascend_hotfix.catalog import ENV_MODELS, ENV_PATH, load_catalog
-from ascend_hotfix.doctor.dryrun import Split
+from ascend_hotfix.doctor.derive import Proposal
+from ascend_hotfix.doctor.dryrun import Split, run_split
 from ascend_hotfix.doctor.findings import Severity
-from ascend_hotfix.doctor.suggest import Proposal, patch_text, suggestion, trial_env
+from ascend_hotfix.doctor.patchfile import patch_text
+from ascend_hotfix.doctor.report import Options, Report, to_text
+from ascend_hotfix.doctor.suggest import Choice, Suggestion, suggestion, trial_env, write_suggestion
 from ascend_hotfix.names import Prefix
 from ascend_hotfix.records import ModelPatch, Packed, Scheme
 
@@ -38,16 +42,19 @@ def test_the_written_text_is_a_patch(tmp_path: Path) -> None:
         packed=[Packed("qkv", ("q", "k", "v"))],
         types=[Scheme("model.layers.*.mlp.gate", "FLOAT")],
     )
-    patch = loaded(patch_text(proposal, ["qwen3_vl"], VERSIONS, "made up"), tmp_path)
+    patch = loaded(patch_text(proposal.fields(), ["qwen3_vl"], VERSIONS, "made up"), tmp_path)
     assert patch.model_types == ("qwen3_vl",)
     assert [fix.lookup for fix in patch.fixes] == [(Prefix("visual", "model.visual"),)]
     assert dict(patch.fixes[0].versions) == {"vllm": "==0.18.0", "vllm-ascend": "==0.18.0"}
     assert patch.fixes[0].refs == ("doctor",)
 
 
-def suggested(upstreams: Any, pair: str, model_dir: Path, toggle: str = "all") -> Any:
+def suggested(
+    upstreams: Any, pair: str, model_dir: Path, toggle: str = "all", choose: dict[int, int] | None = None
+) -> Suggestion:
     versions = {"vllm-ascend": "0.30.0rc2" if pair == "0.30" else f"{pair}.0"}
-    return suggestion(upstreams.zygote(pair), str(model_dir), Split(), versions, {"ASCEND_HOTFIX_MODELS": toggle})
+    env = {"ASCEND_HOTFIX_MODELS": toggle}
+    return suggestion(upstreams.zygote(pair), str(model_dir), Split(), versions, env, choose=choose)
 
 
 @pytest.mark.parametrize("pair", EACH_PAIR)
@@ -157,3 +164,210 @@ def test_swapped_gate_and_up_get_no_rename(upstreams: Any, tmp_path: Path) -> No
 def test_a_right_checkpoint_gets_no_patch(upstreams: Any) -> None:
     made = suggested(upstreams, "0.30", CHECKPOINTS / "qwen3_moe-w8a8")
     assert made.text == "" and made.choices == [] and made.before == []
+
+
+# --- choices ----------------------------------------------------------------------------------------------------------
+
+
+def strange_siblings(folder: Path) -> Path:
+    """Gate and up projections whose names say nothing; they have one shape."""
+    spec = genuine("qwen2_5-w8a8")
+    for tensors in spec.files.values():
+        for name in [name for name in tensors if "gate_proj" in name or "up_proj" in name]:
+            tensors[name.replace("gate_proj", "first_").replace("up_proj", "second_")] = tensors.pop(name)
+    return spec.write(folder)
+
+
+def rules_of(choice: Choice) -> list[str]:
+    return [text for text, _ in choice.answers]
+
+
+def test_renamed_siblings_are_a_choice_between_the_renames(upstreams: Any, tmp_path: Path) -> None:
+    made = suggested(upstreams, "0.30", strange_siblings(tmp_path))
+    assert not made.writable and made.text == ""
+    assert [rules_of(choice) for choice in made.choices] == [
+        [f'weights=(Segments("mlp.{old}", "mlp.{new}"),)' for new in ("gate_proj", "up_proj")]
+        for old in ("first_", "second_")
+    ]
+    line = made.choices[0].lines[1]
+    assert line.startswith('1.2  weights=(Segments("mlp.first_", "mlp.up_proj"),)  # model.layers.0.mlp.first_.')
+    assert line.endswith("14 tensors renamed")
+
+
+def test_an_alternative_is_python_that_a_fix_takes(upstreams: Any, tmp_path: Path) -> None:
+    lines = [
+        line for choice in suggested(upstreams, "0.30", strange_siblings(tmp_path)).choices for line in choice.lines
+    ]
+    for line in lines:
+        number, _, text = line.partition("  ")
+        fix = eval(f"Fix('id', 'why', ('ref',), {text}\n)", dict(vars(records))) if not number.endswith(".0") else None
+        assert fix is None or fix.weights or fix.drop
+
+
+@pytest.mark.parametrize(
+    ("choose", "clean", "worse", "unknown", "open_ones"),
+    [
+        ({1: 1, 2: 2}, True, False, [], []),  # gate and up
+        ({1: 2, 2: 2}, False, True, [], []),  # up twice: half of each parameter stays unwritten
+        ({1: 0, 2: 0}, False, False, [], []),
+        ({1: 1}, False, True, [], [2]),
+        ({1: 9, 7: 1}, False, False, ["1.9", "7.1"], [1, 2]),
+    ],
+)
+def test_a_chosen_alternative_is_tried_as_any_rule(
+    upstreams: Any,
+    choose: dict[int, int],
+    clean: bool,
+    worse: bool,
+    unknown: list[str],
+    open_ones: list[int],
+    tmp_path: Path,
+) -> None:
+    made = suggested(upstreams, "0.30", strange_siblings(tmp_path), choose=choose)
+    assert (made.left == [], made.worse, made.writable) == (clean, worse, clean)
+    assert made.unknown == unknown
+    assert [choice.number for choice in made.choices] == open_ones
+
+
+def test_a_bias_that_no_tensor_fills_is_offered_and_not_filled(upstreams: Any) -> None:
+    folder = CHECKPOINTS / "glm4_moe-w8a8"
+    made = suggested(upstreams, "0.30", folder, "none")
+    assert made.text == "" and not made.choices[0].blocks
+    assert rules_of(made.choices[0]) == ['fill=(Fill("**.mlp.gate.e_score_correction_bias", 0.0),)']
+    made = suggested(upstreams, "0.30", folder, "none", choose={1: 1})
+    assert made.writable and {finding.code for finding in made.left} == {"parameter-filled"}
+
+
+@pytest.mark.parametrize(("kind", "name"), [("tensor_cut", "qwen2_5-w8a8"), ("tensor_lost", "qwen3_moe-w8a8")])
+def test_what_is_wrong_in_the_file_is_no_choice_of_names(upstreams: Any, kind: str, name: str, tmp_path: Path) -> None:
+    spec = genuine(name)
+    assert make(spec, kind, 3) is not None
+    made = suggested(upstreams, "0.30", spec.write(tmp_path))
+    assert made.before and made.text == "" and made.choices == []
+
+
+def test_tensors_that_are_left_aside_in_silence_are_not_offered_to_be_dropped(upstreams: Any) -> None:
+    made = suggested(upstreams, "0.30", CHECKPOINTS / "qwen3-w8a8", "none")
+    assert [finding.code for finding in made.before] == ["tensor-unused"]
+    assert made.text == "" and made.choices == []
+
+
+def written(upstreams: Any, model_dir: Path, target: Path, choose: tuple[tuple[int, int], ...] = ()) -> Report:
+    report = Report(str(model_dir), Options(choose=choose), installed={"vllm-ascend": "0.30.0rc2"})
+    zygote = upstreams.zygote("0.30")
+    before = run_split(zygote, report.path, Split())
+    report.findings = write_suggestion(zygote, report, target, Split(), before)
+    return report
+
+
+def test_the_report_shows_the_alternatives_and_the_file_waits_for_the_answer(upstreams: Any, tmp_path: Path) -> None:
+    model, target = strange_siblings(tmp_path / "model"), tmp_path / "mine.py"
+    report = written(upstreams, model, target)
+    assert not target.exists() and report.suggested is None
+    assert [finding.code for finding in report.findings] == ["suggest-choice"] * 2
+    text = to_text(report, width=200)
+    assert 'one of  1.1  weights=(Segments("mlp.first_", "mlp.gate_proj"),)' in text
+    assert f"ascend-hotfix doctor {model} --suggest {target} --choose 1.1" in text
+    report = written(upstreams, model, target, ((1, 1), (2, 2)))
+    assert report.findings == [] and report.suggested is not None and "clean" in report.suggested
+    assert 'Segments("mlp.second_", "mlp.up_proj"),' in target.read_text()
+
+
+def test_a_choice_that_there_is_not_is_told(upstreams: Any, tmp_path: Path) -> None:
+    report = written(upstreams, strange_siblings(tmp_path / "model"), tmp_path / "mine.py", ((3, 1),))
+    assert [f.params["choice"] for f in report.findings if f.code == "suggest-unknown"] == ["3.1"]
+    assert not (tmp_path / "mine.py").exists()
+
+
+# --- names of experts and their parameters ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("qwen3_moe-w8a8", "experts_renamed_both"), ("minimax_m2-w8a8", "experts_renamed_described")]
+)
+def test_experts_named_by_the_other_convention_are_clean_with_three_rules(
+    upstreams: Any, name: str, kind: str, tmp_path: Path
+) -> None:
+    spec = genuine(name)
+    assert make(spec, kind, 1) is not None
+    made = suggested(upstreams, "0.30", spec.write(tmp_path))
+    assert made.writable and [finding.message for finding in made.left] == []
+    assert made.text.count("Segments(") == (6 if kind.endswith("both") else 3)
+
+
+def step3p5(folder: Path) -> Path:
+    """A Step-3.5 with float experts and their MTP layer: vLLM's loader of that draft asks experts.w13_weight to this day."""
+    hidden, heads, kv, inner, experts = 64, 4, 2, 32, 4
+    rows: dict[str, tuple[str, list[int], str]] = {}
+
+    def linear(name: str, out: int, into: int, scheme: str = "FLOAT") -> None:
+        rows[f"{name}.weight"] = ("BF16" if scheme == "FLOAT" else "I8", [out, into], scheme)
+        if scheme != "FLOAT":
+            rows[f"{name}.weight_scale"] = rows[f"{name}.weight_offset"] = ("F32", [out, 1], scheme)
+
+    def vector(name: str, size: int = hidden, dtype: str = "BF16") -> None:
+        rows[name] = (dtype, [size], "FLOAT")
+
+    for head in ("model.embed_tokens", "lm_head", "model.layers.2.transformer.shared_head.output"):
+        linear(head, 128, hidden)
+    for number in range(3):
+        layer, scheme = f"model.layers.{number}", "FLOAT" if number == 2 else "W8A8_DYNAMIC"
+        for part, out, into in (("q", heads, 0), ("k", kv, 0), ("v", kv, 0), ("o", 0, heads)):
+            linear(f"{layer}.self_attn.{part}_proj", out * inner or hidden, into * inner or hidden, scheme)
+        for norm, size in (("self_attn.q_norm", 32), ("self_attn.k_norm", 32)):
+            vector(f"{layer}.{norm}.weight", size)
+        for norm in ("input_layernorm", "post_attention_layernorm"):
+            vector(f"{layer}.{norm}.weight")
+        if not number:
+            for part, out, into in (("gate", 128, hidden), ("up", 128, hidden), ("down", hidden, 128)):
+                linear(f"{layer}.mlp.{part}_proj", out, into, scheme)
+            continue
+        linear(f"{layer}.moe.gate", experts, hidden)
+        vector(f"{layer}.moe.router_bias", experts, "F32")
+        for part, shape in (("gate", [inner, hidden]), ("up", [inner, hidden]), ("down", [hidden, inner])):
+            rows[f"{layer}.moe.{part}_proj.weight"] = ("BF16", [experts, *shape], "FLOAT")
+        shared = f"{layer}.share_expert" if number == 1 else f"{layer}.moe.share_expert"
+        for part, out in (("gate", inner), ("up", inner)) if number == 1 else (("gate_up", 2 * inner),):
+            linear(f"{shared}.{part}_proj", out, hidden)
+        linear(f"{shared}.down_proj", hidden, inner)
+    for norm in ("model.norm", *(f"model.layers.2.{n}" for n in ("enorm", "hnorm", "transformer.shared_head.norm"))):
+        vector(f"{norm}.weight")
+    linear("model.layers.2.eh_proj", hidden, 2 * hidden)
+    config = {
+        "architectures": ["Step3p5ForCausalLM"],
+        "model_type": "step3p5",
+        "hidden_size": hidden,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_nextn_predict_layers": 1,
+        "num_attention_heads": heads,
+        "num_attention_groups": kv,
+        "head_dim": 32,
+        "vocab_size": 128,
+        "max_position_embeddings": 4096,
+        "max_seq_len": 4096,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 1e6,
+        "torch_dtype": "bfloat16",
+        "moe_layers_enum": "1,2",
+        "moe_num_experts": experts,
+        "moe_top_k": 2,
+        "moe_intermediate_size": inner,
+        "share_expert_dim": inner,
+        "use_moe": True,
+        "moe_every_n_layer": 1,
+        "use_head_wise_attn_gate": False,
+    }
+    description = {name: scheme for name, (_, _, scheme) in rows.items()}
+    return Spec(config, {MAIN: {name: (dtype, shape) for name, (dtype, shape, _) in rows.items()}}, description).write(
+        folder
+    )
+
+
+def test_a_parameter_that_a_loader_asks_by_its_old_name_gets_that_name_too(upstreams: Any, tmp_path: Path) -> None:
+    model = step3p5(tmp_path)
+    shipped = {finding.message for finding in upstreams.check("0.30", model, models="all")}
+    made = suggested(upstreams, "0.30", model, "-moe_params")
+    assert any("asked model.layers.*.mtp_block.moe.experts.w13_weight" in finding.message for finding in made.before)
+    assert made.writable and "params=(" in made.text
+    assert {finding.message for finding in made.left} <= shipped

@@ -1,0 +1,534 @@
+"""From what a dry run missed to rules: as few as explain all misses, each general and anchored; the rest are questions.
+
+Rules come from names that are asked and names that are there (:mod:`ascend_hotfix.doctor.align`); rows of fused modules
+from the shards that the description has; schemes for names the description lacks from the dtype of the tensors; other
+names of parameters from those that a loader asks in vain. What this leaves open is a :class:`Question`: the records of
+which one may be right, for the user to choose. Nothing is guessed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ascend_hotfix.doctor.align import Choice, align, alike, likeness
+from ascend_hotfix.doctor.dryrun import Rehearsal
+from ascend_hotfix.doctor.findings import pattern
+from ascend_hotfix.doctor.judge import Evidence, examine
+from ascend_hotfix.doctor.patchfile import FIELDS, record_text
+from ascend_hotfix.doctor.rehearsal import Part, fused_rows
+from ascend_hotfix.names import Exact, Prefix, Rule, Segments, Suffix
+from ascend_hotfix.records import Drop, Fill, ModelPatch, Packed, Scheme
+
+__all__ = ["Answer", "Proposal", "Question", "derive"]
+
+FUSED_OF = {
+    **dict.fromkeys(("q_proj", "k_proj", "v_proj"), ("qkv_proj", "qkv", "query_key_value")),
+    **dict.fromkeys(("q", "k", "v"), ("qkv", "qkv_proj")),
+    **dict.fromkeys(("gate_proj", "up_proj"), ("gate_up_proj",)),
+}
+"""One description entry that stands for several shards."""
+FLOAT_DTYPES = ("BF16", "F16", "F32")
+EXPERT_NAMES = (("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2"))
+"""The two conventions for the projections of an expert, in the same order. The second are vLLM's own names for them."""
+MOVED_EXPERTS = (
+    Segments("experts.routed_experts", "experts"),
+    Segments("experts", "experts.routed_experts"),
+)
+"""Where vLLM keeps the parameters of fused experts, up to 0.23 and from 0.24 on: a loader may ask the other name."""
+MOST_ANSWERS = 4
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One way to mend what a question is about: *record* in *field* of a fix; *note* says what it does to one name."""
+
+    field: str
+    record: Any
+    note: str
+
+    @property
+    def text(self) -> str:
+        """The field of a fix, as Python."""
+        return f"{self.field}=({record_text(self.record)},)"
+
+
+@dataclass(frozen=True)
+class Question:
+    """What the names leave open, and the answers of which one may be right.
+
+    A patch is not written before the question is answered, unless *blocks* is False: then no rule depends on it.
+    """
+
+    what: str
+    answers: tuple[Answer, ...]
+    blocks: bool = True
+
+
+@dataclass
+class Proposal:
+    """Records by field of a fix, and what stays open.
+
+    ``override`` are rules that must act on tensors whose names look right, or like those of no parameter.
+    """
+
+    lookup: list[Rule] = field(default_factory=list)
+    weights: list[Rule] = field(default_factory=list)
+    params: list[Rule] = field(default_factory=list)
+    packed: list[Packed] = field(default_factory=list)
+    types: list[Scheme] = field(default_factory=list)
+    drop: list[Drop] = field(default_factory=list)
+    fill: list[Fill] = field(default_factory=list)
+    override: list[Rule] = field(default_factory=list)
+    questions: list[Question] = field(default_factory=list)
+
+    @classmethod
+    def of_patch(cls, patch: ModelPatch) -> Proposal:
+        """The records that *patch*, a suggested one, has."""
+        result = cls()
+        for fix in patch.fixes:
+            if fix.override:
+                result.override.extend(fix.weights)
+                continue
+            for name in FIELDS:
+                getattr(result, name).extend(getattr(fix, name))
+        return result
+
+    def __bool__(self) -> bool:
+        return bool(self.fields() or self.override)
+
+    def fields(self) -> dict[str, tuple[Any, ...]]:
+        """The non-empty fields of a fix."""
+        held = {name: tuple(getattr(self, name)) for name in FIELDS}
+        held["weights"] = tuple(rule for rule in self.weights if rule not in self.override)
+        return {name: records for name, records in held.items() if records}
+
+    def records(self) -> tuple[Any, ...]:
+        """Everything that a patch of it says."""
+        return self.fields(), tuple(self.override)
+
+    def merge(self, other: Proposal) -> None:
+        """Adds what *other* has and this one lacks."""
+        for name in (*FIELDS, "override", "questions"):
+            mine = getattr(self, name)
+            mine += [one for one in getattr(other, name) if one not in mine]
+
+    def answer(self, chosen: Collection[str]) -> None:
+        """Takes over the answers whose text is in *chosen*, and with them their questions."""
+        for question in list(self.questions):
+            taken = [answer for answer in question.answers if answer.text in chosen]
+            for answer in taken:
+                held = getattr(self, answer.field)
+                held += [answer.record] if answer.record not in held else []
+            if taken:
+                self.questions.remove(question)
+
+
+def derive(rehearsal: Rehearsal, before: Proposal | None = None) -> Proposal:
+    """The rules that explain what the parts of *rehearsal* missed, which had the rules of *before* armed."""
+    tensors, config = rehearsal.checkpoint.tensors, rehearsal.checkpoint.config
+    result, unfilled = Proposal(), list[str]()
+    for part in rehearsal.parts:
+        others = {t for other in rehearsal.parts if other is not part for t in other.landed}
+        _, seen = examine(part, tensors, config, others)
+        result.merge(_description_rules(part, seen, tensors))
+        # What a rule of the target's moves is looked at again in the dry run with the patch.
+        moved = {t for t in seen.homeless if any(rule.apply(t) != t for rule in result.weights)}
+        whole = _for_every_tensor(before, seen.homeless, tensors)
+        result.override += [rule for rule in whole if rule not in result.override]
+        moved |= {t for t in seen.homeless if any(rule.apply(t) != t for rule in whole)}
+        result.merge(_weight_rules(part, seen, tensors, {*others, *moved}))
+        unfilled += [] if seen.homeless else _biases(part, seen)  # a tensor without a place may be it
+    result.questions += _fill_questions(unfilled)
+    return result
+
+
+def _for_every_tensor(before: Proposal | None, homeless: Iterable[str], tensors: Iterable[str]) -> list[Rule]:
+    """Rules of *before* that a tensor still waits for: what every name begins with is a wrapper, whatever is in it.
+
+    A rule acts where it brings a name closer to a parameter. A loader may take a name that is none (QuaRot's ``rot``).
+    """
+    rules = [rule for rule in (before.weights if before else ()) if isinstance(rule, Prefix) and not rule.new]
+    rules = [rule for rule in rules if any(rule.apply(name) != name for name in homeless)]
+    return [rule for rule in rules if all(rule.apply(name) != name for name in tensors)]
+
+
+# --- the description --------------------------------------------------------------------------------------------------
+
+
+def _of_choice(choice: Choice, field: str, what: str) -> Question:
+    """Several rules explain the same names with as much evidence."""
+    first, count = choice.names[0], len(choice.names)
+    answers = tuple(Answer(field, rule, f"{first} -> {rule.apply(first)}") for rule in choice.rules[:MOST_ANSWERS])
+    return Question(f"{count} {what}, such as {first}, fit more than one name", answers)
+
+
+def _description_rules(part: Part, seen: Evidence, tensors: Mapping[str, Any]) -> Proposal:
+    result = Proposal(lookup=list(seen.alignment.rules))
+    result.questions = [_of_choice(one, "lookup", "names asked of the description") for one in seen.alignment.choices]
+    result.packed = [Packed(fused, shards) for fused, shards in seen.rows.items()]
+    known = {
+        name.removesuffix(".weight"): scheme for name, scheme in part.description.items() if name.endswith(".weight")
+    }
+    untold: dict[str, list[str]] = {}
+    experts = _expert_rules(seen.alignment.unexplained, known)
+    result.lookup += experts
+    for name in seen.alignment.unexplained:
+        if any(rule.apply(name) in known for rule in experts):
+            continue
+        rule = _fused_alias(name, known, result.lookup) or _unnamed(name, part, known)
+        if rule is not None:
+            if rule not in result.lookup:
+                result.lookup.append(rule)
+            continue
+        scheme = _scheme_for(name, seen, part, tensors, known)
+        if scheme is None:
+            untold.setdefault(pattern(f".{name}.")[1:-1], []).append(name)
+        elif scheme not in result.types:
+            result.types.append(scheme)
+    result.questions += [_of_scheme(shape, names, part, known) for shape, names in untold.items()]
+    return result
+
+
+def _of_scheme(shape: str, names: list[str], part: Part, known: Mapping[str, str]) -> Question:
+    """Names that the description lacks, where neither their tensors nor their siblings tell the scheme."""
+    if not shape:
+        layers = [frame.module for frame in part.frames if ".weight" in frame.missing]
+        ends = {module.rpartition(".")[2] for module in layers}
+        found = [one for one in known if one.rpartition(".")[2] in ends]
+        answers = [Answer("lookup", Exact("", one), f"'' -> {one}") for one in found[:MOST_ANSWERS]]
+        told = f"{len(layers)} layers that were built without a prefix ({', '.join(layers[:3])}) ask for one name"
+        return Question(told, tuple(answers))
+    siblings = Counter(scheme for one, scheme in known.items() if one.rpartition(".")[2] == shape.rpartition(".")[2])
+    schemes = dict.fromkeys(
+        [*(s for s, _ in siblings.most_common()), *(s for s, _ in Counter(known.values()).most_common())]
+    )
+    answers = [Answer("types", Scheme(shape, one), f"{names[0]} is {one}") for one in list(schemes)[:MOST_ANSWERS]]
+    return Question(
+        f"the description lacks {len(names)} layers {shape}, and their tensors do not tell the scheme", tuple(answers)
+    )
+
+
+def _fused_alias(name: str, known: Mapping[str, str], rules: Iterable[Rule]) -> Rule | None:
+    """The description has one entry for the fused module where its shards are asked for."""
+    parent, _, leaf = name.rpartition(".")
+    for one in (
+        parent,
+        *(rule.apply(parent) for rule in rules),
+        *(rule.apply(name).rpartition(".")[0] for rule in rules),
+    ):
+        for fused in FUSED_OF.get(leaf, ()):
+            if f"{one}.{fused}" not in known:
+                continue
+            if one == parent:
+                last = parent.rpartition(".")[2]
+                return Suffix(f"{last}.{leaf}", f"{last}.{fused}")
+            return Exact(_starred(name), _starred(f"{one}.{fused}"))
+    return None
+
+
+def _starred(name: str) -> str:
+    return ".".join("*" if part.isdigit() else part for part in name.split("."))
+
+
+def _unnamed(name: str, part: Part, known: Mapping[str, str]) -> Rule | None:
+    """A layer that was built without a prefix: the one description name that ends as the module does."""
+    frames = [f for f in part.frames if f"{name}.weight" in f.missing]
+    if name or len({f.module for f in frames}) != 1:
+        return None
+    leaf = frames[0].module.rpartition(".")[2]
+    found = [one for one in known if one.rpartition(".")[2] == leaf]
+    return Exact("", found[0]) if len(found) == 1 and leaf else None
+
+
+def _scheme_for(
+    name: str, seen: Evidence, part: Part, tensors: Mapping[str, Any], known: Mapping[str, str]
+) -> Scheme | None:
+    """The scheme of a name that the description lacks, told by the tensors of its layer."""
+    if not name:
+        return None
+    module = seen.missing[name].module
+    parameters = {p for p in part.parameters if p.rpartition(".")[0] == module}
+    leaf = name.rpartition(".")[2]
+    weights = [t for t, to in part.landed.items() if parameters & set(to) and t.endswith(".weight")]
+    own = [t for t in weights if t.rpartition(".")[0].rpartition(".")[2] == leaf] or weights
+    dtypes = {tensors[t].dtype for t in own if t in tensors}
+    shape = pattern(f".{name}.")[1:-1]
+    if dtypes and dtypes <= set(FLOAT_DTYPES):
+        return Scheme(shape, "FLOAT")
+    siblings = {scheme for other, scheme in known.items() if pattern(f".{other}.")[1:-1] == shape}
+    quantized = {scheme for scheme in siblings if scheme != "FLOAT"}
+    if dtypes and not dtypes & set(FLOAT_DTYPES) and len(quantized) == 1 == len(siblings):
+        return Scheme(name, quantized.pop())
+    return None
+
+
+# --- the tensors ------------------------------------------------------------------------------------------------------
+
+
+def _weight_rules(part: Part, seen: Evidence, tensors: Mapping[str, Any], others: Collection[str]) -> Proposal:
+    """Rules for tensors that reached no parameter, towards the names that would fill one."""
+    result = Proposal()
+    if not part.model_class:
+        return result
+    wanted = _wanted(part, tensors)
+    homeless = [t for t in dict.fromkeys(seen.homeless) if t not in others]
+    # A tensor that is called like what is missing is refused for its shape, or for what the loader makes of the name.
+    right = [t for t in homeless if t in wanted]
+    homeless = [t for t in homeless if t not in wanted]
+    result.override = _expert_rules(homeless, wanted)
+    homeless = [t for t in homeless if not any(rule.apply(t) != t for rule in result.override)]
+    by_module, asked = _by_module(wanted), _by_module(homeless)
+    landed = {name.rpartition(".")[0] for name in part.landed}
+
+    def fits(one: str, other: str) -> bool:
+        common = asked[one] & by_module.get(other, set())
+        return bool(common) and all(
+            _same_size(tensors.get(f"{one}.{leaf}"), wanted[f"{other}.{leaf}"]) for leaf in common
+        )
+
+    found = align(list(asked), list(by_module), taken=landed - set(by_module), fits=fits)
+    result.weights += [_of_tensors(rule) for rule in found.rules]
+    choices = [replace(choice, rules=tuple(map(_of_tensors, choice.rules))) for choice in found.choices]
+    result.questions += [_of_choice(choice, "weights", "modules of tensors") for choice in choices]
+    rest = [name for name in homeless if name.rpartition(".")[0] in found.unexplained]
+    whole = align(rest, list(wanted), fits=lambda a, b: _same_size(tensors.get(a), wanted[b]) and _same_words(a, b))
+    result.weights += whole.rules
+    result.questions += [_of_choice(choice, "weights", "tensors") for choice in whole.choices]
+    result.params = _params_rules(part, {*right, *whole.unexplained}, right)
+    if not result.params:
+        result.questions += _of_rest(whole.unexplained, part, by_module, fits)
+    return result
+
+
+def _of_tensors(rule: Rule) -> Rule:
+    """*rule* about modules as one about their tensors, whose names go on."""
+    if isinstance(rule, Suffix):
+        return Segments(rule.old, rule.new)
+    return Prefix(rule.old, rule.new) if isinstance(rule, Exact) else rule
+
+
+def _by_module(names: Iterable[str]) -> dict[str, set[str]]:
+    """The leaves of *names* by their module."""
+    found: dict[str, set[str]] = {}
+    for name in names:
+        module, _, leaf = name.rpartition(".")
+        found.setdefault(module, set()).add(leaf)
+    return found
+
+
+def _of_rest(
+    names: Iterable[str],
+    part: Part,
+    by_module: Mapping[str, set[str]],
+    fits: Callable[[str, str], bool],
+) -> Iterator[Question]:
+    """Tensors that no evidence gives a parameter: the siblings whose place is empty, or to leave out what is refused.
+
+    What is not known of a name begins where it leaves the names that are in place, or wait for a tensor.
+    """
+    known = {one for name in (*part.landed, *by_module) for one in _heads(name)}
+    refused = {one.tensor for one in part.refused}
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        strange = next((head for head in _heads(name) if head not in known), name)
+        groups.setdefault(_starred(strange) + ("" if strange == name else ".**"), []).append(name)
+    for shape, group in groups.items():
+        modules = list(dict.fromkeys(name.rpartition(".")[0] for name in group))
+        first, told = group[0], _plural(len(group), "tensor")
+        answers = [
+            Answer("weights", rule, f"{first} -> {rule.apply(first)}; {told} renamed")
+            for rule in _siblings(modules, by_module, fits)
+        ]
+        if refused.intersection(group):  # the others are left aside as it is
+            note = f"leaves out {told} such as {first}; right only if nothing needs them"
+            answers.append(Answer("drop", Drop(shape), note))
+        if answers:
+            yield Question(f"no parameter takes {told} {shape}, such as {first}", tuple(answers))
+
+
+def _heads(name: str) -> Iterator[str]:
+    """What *name* begins with, segment by segment."""
+    segments = name.split(".")
+    return (".".join(segments[:end]) for end in range(1, len(segments) + 1))
+
+
+def _plural(count: int, what: str) -> str:
+    return f"{count} {what}{'s' if count != 1 else ''}"
+
+
+def _siblings(modules: list[str], by_module: Mapping[str, set[str]], fits: Callable[[str, str], bool]) -> list[Rule]:
+    """Rules that take each of *modules* to one in the same place that waits for its tensors, the likest first."""
+    parent, _, last = modules[0].rpartition(".")
+    found = []
+    for name in by_module:
+        above, _, other = name.rpartition(".")
+        if above != parent or other == last or not fits(modules[0], name):
+            continue
+        context = [] if parent.rpartition(".")[2].isdigit() else [parent.rpartition(".")[2]]
+        rule = Segments(".".join([*context, last]), ".".join([*context, other]))
+        moved = [rule.apply(module) for module in modules]
+        if all(new in by_module and fits(old, new) for old, new in zip(modules, moved, strict=True)):
+            found.append((rule, name))
+    found.sort(key=lambda one: likeness(modules[0], one[1]), reverse=True)
+    return [rule for rule, _ in found[:MOST_ANSWERS]]
+
+
+def _params_rules(part: Part, held: Collection[str], right: Iterable[str]) -> list[Rule]:
+    """Other names for parameters that are there, and that a loader asks for by a name of another release.
+
+    *held*: tensors that no renaming helps; those of them in *right* are called as they should be. A loader that stops says
+    which name it asks for. One that passes over what it does not find does not: of such only the move of the fused
+    experts is known.
+    """
+    empty = [*part.unwritten, *part.filled, *part.partial]
+    asked = {one.asked for one in part.refused if one.tensor in held and one.error == "KeyError" and one.asked}
+    asked -= {one for one in asked if any(tensor.endswith(one) for tensor in held)}  # a name that is the tensor's own
+    rules = align(_inner_names(empty, asked), list(asked)).rules
+    if not rules and any(".experts." in name for name in right):
+        moved = [name for name in empty if ".experts." in name]
+        rules = [next(rule for rule in MOVED_EXPERTS if rule.apply(name) != name) for name in moved[:1]]
+    return rules
+
+
+def _inner_names(parameters: Iterable[str], asked: Iterable[str]) -> list[str]:
+    """*parameters* as the model inside calls them that asks for *asked*: it does not know what is around it."""
+    fronts = {name.partition(".")[0] for name in asked}
+    found = []
+    for name in parameters:
+        segments = name.split(".")
+        at = next((index for index, segment in enumerate(segments) if segment in fronts), 0)
+        found.append(".".join(segments[at:]))
+    return list(dict.fromkeys(found))
+
+
+def _biases(part: Part, seen: Evidence) -> list[str]:
+    """Biases of float layers that no tensor fills on any layer. Where one layer has it, the others have lost it."""
+    written = {pattern(name) for names in part.landed.values() for name in names}
+    return [
+        name
+        for name in seen.unwritten
+        if name.endswith((".bias", "_correction_bias"))
+        and "float" in part.parameters[name][1]
+        and pattern(name) not in written
+    ]
+
+
+def _fill_questions(names: Iterable[str]) -> Iterator[Question]:
+    """Zero is the neutral value of a bias, but whether the float model has zeros there only the float model tells."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(f"**.{'.'.join(_starred(name).split('.')[-3:])}", []).append(name)
+    for shape, held in groups.items():
+        note = "right only if the float model has zeros there: compare with it"
+        what = f"no tensor fills {_plural(len(held), 'parameter')} {shape}, such as {held[0]}"
+        yield Question(what, (Answer("fill", Fill(shape), note),), blocks=False)
+
+
+def _same_words(one: str, other: str) -> bool:
+    return alike(one.split("."), other.split("."))
+
+
+Shape = tuple[int | None, ...] | None
+"""A shape as far as it can be told: the rows of one shard of a fused parameter cannot."""
+
+
+def _wanted(part: Part, tensors: Mapping[str, Any]) -> dict[str, Shape]:
+    """Checkpoint names that would fill what is unwritten, with the shape."""
+    rows = fused_rows()
+    fronts = _fronts(part)
+    wanted: dict[str, Shape] = {}
+    siblings: dict[str, list[tuple[str, str]]] = {}
+    for tensor, parameters in part.landed.items():
+        for parameter in parameters:
+            siblings.setdefault(pattern(parameter), []).append((tensor, parameter))
+    for name in (*part.unwritten, *part.filled, *part.partial):
+        shape = part.parameters[name][0]
+        for tensor, parameter in siblings.get(pattern(name), [])[:64]:
+            moved = _renumbered(tensor, parameter, name)
+            if moved:
+                like = part.parameters[parameter][0] == shape and tensor in tensors
+                wanted.setdefault(moved, tuple(tensors[tensor].shape) if like else None)
+        name = _in_front(name, fronts)
+        module, _, leaf = name.rpartition(".")
+        base = module.removesuffix(".routed_experts").replace(".mtp_block.", ".")
+        if base.rpartition(".")[2] == "experts" and leaf.startswith(("w13_", "w2_")):
+            wanted.update({one: its for one, its in _of_experts(base, leaf, shape, part.experts) if one not in wanted})
+            continue
+        # vLLM's draft models put mtp_block into the names themselves
+        name, module = (one.replace(".mtp_block.", ".") for one in (name, module))
+        wanted.setdefault(name, shape)
+        parent, _, last = module.rpartition(".")
+        for shards in (part.packed.get(last), *rows.get(last, [])):
+            for shard in shards or ():
+                wanted.setdefault(f"{parent}.{shard}.{leaf}", (None, *shape[1:]))
+    return {name: shape for name, shape in wanted.items() if name not in part.landed}
+
+
+def _of_experts(base: str, leaf: str, shape: tuple[int, ...], taken: Mapping[str, str]) -> Iterator[tuple[str, Shape]]:
+    """The tensors of each expert in the fused parameter *leaf* of *base*; a matrix is one, packed or turned as it may be."""
+    first, rest = leaf.split("_", 1)
+    each: Shape = (None, None) if len(shape) == 3 else None
+    told = [tuple(taken[shard] for shard in EXPERT_NAMES[1])] if {*EXPERT_NAMES[1]} <= taken.keys() else EXPERT_NAMES
+    for gate, up, down in told:
+        for expert in range(shape[0]):
+            for projection in (gate, up) if first == "w13" else (down,):
+                yield f"{base}.{expert}.{projection}.{rest}", each
+
+
+def _expert_rules(names: Iterable[str], wanted: Collection[str]) -> list[Rule]:
+    """Rules for projections of experts that are named by the other convention, all three of them."""
+    for old, new in (EXPERT_NAMES, EXPERT_NAMES[::-1]):
+        rules = [Segments(f"experts.*.{a}", f"experts.*.{b}") for a, b in zip(old, new, strict=True)]
+        hit = [any(rule.apply(name) != name and rule.apply(name) in wanted for name in names) for rule in rules]
+        if all(hit):
+            return list(rules)
+    return []
+
+
+def _fronts(part: Part) -> dict[str, str]:
+    """How the model's own mapper begins names: what parameters begin with, to what their tensors begin with."""
+    fronts: dict[str, str] = {}
+    for tensor, parameters in part.landed.items():
+        if len(parameters) > 1 or tensor == parameters[0]:
+            continue
+        one, other, last = tensor.split("."), parameters[0].split("."), ""
+        while one and other and one[-1] == other[-1]:
+            last = one.pop()
+            other.pop()
+        if not one or not other:  # anchored by one segment more
+            one, other = [*one, last], [last]
+        if not any(segment.isdigit() for segment in (*one, *other)):
+            fronts.setdefault(".".join(other), ".".join(one))
+    return fronts
+
+
+def _in_front(name: str, fronts: Mapping[str, str]) -> str:
+    """The checkpoint's name of parameter *name*, as far as *fronts* tell."""
+    held = [front for front in fronts if name.startswith(f"{front}.")]
+    if not held:
+        return name
+    front = max(held, key=len)
+    return f"{fronts[front]}{name[len(front) :]}".lstrip(".")
+
+
+def _renumbered(tensor: str, parameter: str, name: str) -> str:
+    """The name that the sibling *tensor* of *parameter* has where the parameter is *name*."""
+    old = [p for p in parameter.split(".") if p.isdigit()]
+    new = [p for p in name.split(".") if p.isdigit()]
+    segments, position = tensor.split("."), 0
+    for index, segment in enumerate(segments):
+        if segment.isdigit() and position < len(old) and segment == old[position]:
+            segments[index] = new[position]
+            position += 1
+    return ".".join(segments) if position == len(old) else ""
+
+
+def _same_size(tensor: Any, shape: Shape) -> bool:
+    """May *tensor* fill what has *shape*, as far as that can be told?"""
+    if tensor is None or shape is None:
+        return tensor is not None
+    held = tuple(tensor.shape)
+    return len(held) == len(shape) and all(want in (None, size) for size, want in zip(held, shape, strict=True))

@@ -1,0 +1,105 @@
+"""Writes the patch module of a suggestion, as a person would write a shipped one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ascend_hotfix.names import Rule
+from ascend_hotfix.records import Drop, Fill, Fix, Packed, PatchError, Scheme
+
+__all__ = ["FIELDS", "patch_text", "record_text"]
+
+FIELDS = ("lookup", "packed", "weights", "params", "types", "drop", "fill")
+"""Fields of a fix that a suggestion fills, in the order of a written patch."""
+OVERRIDE = "the name alone does not show that it is another parameter's, or none's; the dry run does"
+"""Why a rule must act on names that look right, or that no parameter is called like."""
+Fields = Mapping[str, tuple[Any, ...]]
+
+
+def record_text(record: Any) -> str:
+    """*record* as Python."""
+    kind = type(record).__name__
+    if isinstance(record, Packed):
+        shards = ", ".join(f'"{shard}"' for shard in record.shards)
+        return f'{kind}("{record.fused}", ({shards}{"," if len(record.shards) == 1 else ""}))'
+    if isinstance(record, Scheme):
+        return f'{kind}("{record.pattern}", "{record.scheme}")'
+    if isinstance(record, Drop):
+        return f'{kind}("{record.pattern}")'
+    if isinstance(record, Fill):
+        return f'{kind}("{record.pattern}", {record.value!r})'
+    return f'{kind}("{record.old}", "{record.new}")'
+
+
+def _why(fields: Fields) -> str:
+    told = []
+    if "lookup" in fields:
+        rule = fields["lookup"][0]
+        told.append(
+            f"vLLM asks the description for {rule.old or 'an empty prefix'}, which has {rule.new or 'no such segment'}"
+        )
+    if "packed" in fields:
+        told.append(f"fused {', '.join(row.fused for row in fields['packed'])} has no row in this release")
+    if "weights" in fields:
+        rule = fields["weights"][0]
+        told.append(f"the checkpoint writes {rule.old or 'no prefix'} where load_weights takes {rule.new or 'none'}")
+    if "params" in fields:
+        told.append(f"the loader asks for {fields['params'][0].new}, the parameters are {fields['params'][0].old}")
+    if "drop" in fields:
+        told.append("the checkpoint has tensors that no parameter takes")
+    if "fill" in fields:
+        told.append("no tensor of the checkpoint fills parameters that are neutral at this value")
+    if "types" in fields:
+        told.append("the description lacks layers whose tensors tell their scheme")
+    return "; ".join(told)
+
+
+def _grouped(fields: Fields) -> list[Fields]:
+    """The fields of each fix: one fix, unless its rules would move each other's results."""
+    try:
+        Fix("names", "checked only", ("doctor",), **fields)  # type: ignore[arg-type]
+        return [fields]
+    except PatchError:
+        return [{name: (record,)} for name, records in fields.items() for record in records]
+
+
+def patch_text(
+    fields: Fields,
+    model_types: Iterable[str],
+    versions: Mapping[str, str],
+    title: str,
+    override: tuple[Rule, ...] = (),
+) -> str:
+    """The patch module with *fields*, and a fix of its own for the rules that *override* what a name seems to be."""
+    groups = _grouped(fields) if fields else []
+    groups += [{"weights": override}] if override else []
+    kinds = {type(record).__name__ for group in groups for records in group.values() for record in records}
+    ranges = ", ".join(f'"{name}": "=={versions[name]}"' for name in ("vllm", "vllm-ascend") if name in versions)
+    types = ", ".join(f'"{one}"' for one in model_types)
+    lines = [
+        f'"""{title}: names that the installed release does not find, by ascend-hotfix doctor."""',
+        "",
+        f"from ascend_hotfix.records import {', '.join(sorted({*kinds, 'Fix', 'ModelPatch'}))}",
+        "",
+        "PATCH = ModelPatch(",
+        f"    model_types=({types},),",
+        "    fixes=(",
+    ]
+    for number, group in enumerate(groups, 1):
+        lines += [
+            "        Fix(",
+            f'            id="names{"" if len(groups) == 1 else f"-{number}"}",',
+            f'            why="{_why(group)}",',
+            '            refs=("doctor",),',
+            f"            versions={{{ranges}}},",
+            '            retire="a release in which the dry run is clean without it",',
+        ]
+        for name, records in group.items():
+            lines.append(f"            {name}=(")
+            lines += [f"                {record_text(record)}," for record in records]
+            lines.append("            ),")
+        if override and number == len(groups):
+            lines.append(f'            override="{OVERRIDE}",')
+        lines.append("        ),")
+    return "\n".join([*lines, "    ),", ")", ""])

@@ -1,0 +1,143 @@
+"""What a dry run saw becomes rules or questions; here of parts made up by hand, without upstream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ascend_hotfix.doctor.derive import Proposal, derive
+from ascend_hotfix.doctor.patchfile import patch_text
+from ascend_hotfix.doctor.rehearsal import Part, Refused
+from ascend_hotfix.names import Prefix, Segments
+from ascend_hotfix.records import Fill, ModelPatch
+
+LAYER = "model.layers.0.mlp"
+SHAPES: dict[str, tuple[int, ...]] = {
+    f"{LAYER}.experts.{n}.{part}.weight": shape
+    for n in range(2)
+    for part, shape in (("gate_proj", (8, 4)), ("up_proj", (8, 4)), ("down_proj", (4, 8)))
+}
+FUSED: dict[str, tuple[tuple[int, ...], str]] = {
+    "w13_weight": ((2, 16, 4), "bfloat16"),
+    "w2_weight": ((2, 4, 8), "bfloat16"),
+}
+
+
+def derived(part: Part, shapes: Mapping[str, tuple[int, ...]], before: Proposal | None = None) -> Proposal:
+    tensors = {name: SimpleNamespace(dtype="BF16", shape=shape) for name, shape in shapes.items()}
+    rehearsal: Any = SimpleNamespace(checkpoint=SimpleNamespace(tensors=tensors, config={}), parts=[part])
+    return derive(rehearsal, before)
+
+
+def experts(below: str, **fields: Any) -> Part:
+    """A part whose fused experts, below *below*, are empty."""
+    parameters = {f"{LAYER}.{below}.{leaf}": held for leaf, held in FUSED.items()}
+    return Part("target", "Model", parameters=parameters, unwritten=dict(parameters), **fields)
+
+
+@pytest.mark.parametrize(
+    ("below", "rule"),
+    [
+        ("experts.routed_experts", Segments("experts.routed_experts", "experts")),
+        ("experts", Segments("experts", "experts.routed_experts")),
+    ],
+)
+def test_experts_that_a_loader_passes_over_are_tried_under_the_other_releases_name(below: str, rule: Segments) -> None:
+    found = derived(experts(below, unused=list(SHAPES)), SHAPES)
+    assert (found.params, found.weights, found.questions) == ([rule], [], [])
+
+
+def test_a_name_that_a_loader_asks_is_given_to_the_parameter_it_means() -> None:
+    # the inner model does not know of the model. in front
+    asked = [("gate_proj", "layers.0.mlp.experts.w13_weight"), ("down_proj", "layers.0.mlp.experts.w2_weight")]
+    shapes = {f"{LAYER}.{part}.weight": (2, 8, 4) for part, _ in asked}
+    refused = [Refused(f"{LAYER}.{part}.weight", "KeyError", "", "", name) for part, name in asked]
+    (rule,) = derived(experts("experts.routed_experts", refused=refused), shapes).params
+    assert rule.apply("layers.0.mlp.experts.routed_experts.w2_weight") == "layers.0.mlp.experts.w2_weight"
+
+
+def test_a_tensor_refused_under_its_own_name_is_no_reason_for_another_name_of_a_parameter() -> None:
+    shapes = {f"{LAYER}.mixer.weight": (8, 4)}
+    refused = [Refused(name, "KeyError", "", "", name) for name in shapes]
+    part = Part("target", "Model", parameters={f"{LAYER}.norm.weight": ((4,), "bfloat16")}, refused=refused)
+    part.unwritten = dict(part.parameters)
+    assert derived(part, shapes).params == []
+
+
+@pytest.mark.parametrize("taken", [{"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}, {}])
+def test_the_other_convention_of_experts_is_a_rule_where_the_loader_says_which_it_takes(taken: dict[str, str]) -> None:
+    names = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
+    shapes = {".".join(names.get(s, s) for s in name.split(".")): shape for name, shape in SHAPES.items()}
+    found = derived(experts("experts", experts=taken, unused=list(shapes)), shapes)
+    rules = [Segments(f"experts.*.{new}", f"experts.*.{old}") for old, new in names.items()]
+    assert found.override == (rules if taken else [])
+
+
+def test_a_stacked_tensor_is_not_taken_for_the_shard_of_a_layer() -> None:
+    part = Part("target", "Model", parameters={f"{LAYER}.shared.gate_up_proj.weight": ((16, 4), "bfloat16")})
+    part.unwritten = dict(part.parameters)
+    name = f"{LAYER}.gate_proj.weight"
+    stacked, flat = ({name: shape} for shape in ((2, 8, 4), (8, 4)))
+    part.unused = [name]
+    assert derived(part, stacked).weights == []
+    assert derived(part, flat).weights != []
+
+
+def test_what_every_tensor_begins_with_is_taken_off_a_name_that_no_parameter_has() -> None:
+    before = Proposal(weights=[Prefix("core", "")])
+    part = Part(
+        "target", "Model", parameters={"norm.weight": ((4,), "bfloat16")}, landed={"core.norm.weight": ("norm.weight",)}
+    )
+    part.refused = [Refused("core.rot.weight", "KeyError", "", "", "core.rot.weight")]
+    shapes: dict[str, tuple[int, ...]] = {"core.norm.weight": (4,), "core.rot.weight": (4, 4)}
+    assert derived(part, shapes, before).override == [Prefix("core", "")]
+    assert derived(part, {**shapes, "lm_head.weight": (4, 4)}, before).override == []
+
+
+@pytest.mark.parametrize(
+    ("leaf", "landed", "dtype", "offered"),
+    [
+        ("gate.e_score_correction_bias", {}, "float32", True),
+        ("gate.bias", {}, "bfloat16", True),
+        ("up_proj.quant_bias", {}, "int32", False),
+        ("up_proj.bias", {}, "int32", False),
+        ("up_proj.weight_scale", {}, "float32", False),
+        ("gate.bias", {"t": ("model.layers.1.mlp.gate.bias",)}, "bfloat16", False),  # another layer has it: it was lost
+    ],
+)
+def test_only_a_bias_that_no_layer_has_may_be_zero(
+    leaf: str, landed: dict[str, tuple[str, ...]], dtype: str, offered: bool
+) -> None:
+    part = Part("target", "Model", parameters={f"{LAYER}.{leaf}": ((4,), dtype)}, landed=landed)
+    part.unwritten = dict(part.parameters)
+    found = derived(part, {})
+    assert [answer.record for question in found.questions for answer in question.answers] == (
+        [Fill(f"**.mlp.{leaf}")] if offered else []
+    )
+    assert found.fill == []
+
+
+def test_a_written_patch_is_read_back_as_it_was_proposed() -> None:
+    proposal = Proposal(
+        lookup=[Prefix("model", "core.model")],
+        weights=[Prefix("core", "")],
+        params=[Segments("experts.routed_experts", "experts")],
+        fill=[Fill("**.gate.bias", 0.0)],
+        override=[Prefix("core", "")],
+    )
+    scope: dict[str, Any] = {}
+    exec(patch_text(proposal.fields(), ["qwen3"], {"vllm": "0.18.0"}, "made up", tuple(proposal.override)), scope)
+    patch: ModelPatch = scope["PATCH"]
+    assert [bool(fix.override) for fix in patch.fixes] == [False, True]
+    assert Proposal.of_patch(patch).records() == proposal.records()
+
+
+def test_an_answer_takes_its_question_with_it() -> None:
+    part = Part("target", "Model", parameters={f"{LAYER}.gate.bias": ((4,), "bfloat16")})
+    part.unwritten = dict(part.parameters)
+    found = derived(part, {})
+    found.answer(['fill=(Fill("**.mlp.gate.bias", 0.0),)'])
+    assert (found.fill, found.questions) == ([Fill("**.mlp.gate.bias")], [])
