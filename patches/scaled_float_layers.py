@@ -12,7 +12,15 @@ PATCH = ModelPatch(
             refs=("vllm#53107", "vllm PR #53118"),
             versions={"vllm": ">=0.27"},
             retire="never: it depends on the export; PR #53118 makes it a clear error",
-            tensors=(Dequantize("model.layers.*.mlp.*"), Dequantize("model.layers.*.self_attn.*")),
+            tensors=(
+                Dequantize("model.layers.*.self_attn.q_proj"),
+                Dequantize("model.layers.*.self_attn.k_proj"),
+                Dequantize("model.layers.*.self_attn.v_proj"),
+                Dequantize("model.layers.*.self_attn.o_proj"),
+                Dequantize("model.layers.*.mlp.gate_proj"),
+                Dequantize("model.layers.*.mlp.up_proj"),
+                Dequantize("model.layers.*.mlp.down_proj"),
+            ),
         ),
     ),
 )

@@ -63,6 +63,10 @@ def draft_tensors(names: Iterable[str], config: Mapping[str, Any]) -> set[str]:
     return found
 
 
+_NOT_THERE = re.compile(r"no module or parameter named '([^']+)'")
+"""What vLLM's own loader asks for; the rest of its message lists what there is, and differs from layer to layer."""
+
+
 @dataclass
 class Evidence:
     """What stays unexplained by harmless reasons, sorted for findings and suggestions.
@@ -393,7 +397,8 @@ def _leaf(name: str) -> str:
 
 def _refused(refused: Any, part: Part, found: Collector, place: str) -> None:
     shape_error = refused.error in ("AssertionError", "RuntimeError", "IndexError") or "size" in refused.text
-    text = pattern(f".{refused.asked or refused.text}")[1:] or refused.error
+    named = _NOT_THERE.search(refused.text)
+    text = pattern(f".{refused.asked or (named[1] if named else refused.text)}")[1:] or refused.error
     if shape_error and not refused.asked:
         found.add("tensor-shape-refused", refused.tensor, place=place, error=refused.error, where=refused.place)
     else:

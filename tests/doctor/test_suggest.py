@@ -186,7 +186,10 @@ def test_renamed_siblings_are_a_choice_between_the_renames(upstreams: Any, tmp_p
     made = suggested(upstreams, "0.30", strange_siblings(tmp_path))
     assert not made.writable and made.text == ""
     assert [rules_of(choice) for choice in made.choices] == [
-        [f'weights=(Segments("mlp.{old}", "mlp.{new}"),)' for new in ("gate_proj", "up_proj")]
+        [
+            *(f'weights=(Segments("mlp.{old}", "mlp.{new}"),)' for new in ("gate_proj", "up_proj")),
+            f'drop=(Drop("model.layers.*.mlp.{old}.**"),)',  # vLLM's loader refuses them
+        ]
         for old in ("first_", "second_")
     ]
     line = made.choices[0].lines[1]
@@ -265,7 +268,7 @@ def test_the_report_shows_the_alternatives_and_the_file_waits_for_the_answer(ups
     report = written(upstreams, model, target)
     assert not target.exists() and report.suggested is None
     assert [finding.code for finding in report.findings] == ["suggest-choice"] * 2
-    text = to_text(report, width=200)
+    text = to_text(report, width=1000)
     assert 'one of  1.1  weights=(Segments("mlp.first_", "mlp.gate_proj"),)' in text
     assert f"ascend-hotfix doctor {model} --suggest {target} --choose 1.1" in text
     report = written(upstreams, model, target, ((1, 1), (2, 2)))
@@ -282,17 +285,15 @@ def test_a_choice_that_there_is_not_is_told(upstreams: Any, tmp_path: Path) -> N
 # --- names of experts and their parameters ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"), [("qwen3_moe-w8a8", "experts_renamed_both"), ("minimax_m2-w8a8", "experts_renamed_described")]
-)
+@pytest.mark.parametrize("name", ["qwen3_moe-w8a8", "minimax_m2-w8a8"])
 def test_experts_named_by_the_other_convention_are_clean_with_three_rules(
-    upstreams: Any, name: str, kind: str, tmp_path: Path
+    upstreams: Any, name: str, tmp_path: Path
 ) -> None:
     spec = genuine(name)
-    assert make(spec, kind, 1) is not None
+    assert make(spec, "experts_renamed_both", 1) is not None
     made = suggested(upstreams, "0.30", spec.write(tmp_path))
-    assert made.writable and [finding.message for finding in made.left] == []
-    assert made.text.count("Segments(") == (6 if kind.endswith("both") else 3)
+    assert made.before and made.writable and [finding.message for finding in made.left] == []
+    assert made.text.count("Segments(") == 3
 
 
 def step3p5(folder: Path) -> Path:
