@@ -161,7 +161,7 @@ class Catalog:
         return [
             selection
             for selection in self.wanted()
-            if _covers(self.sources[selection.patch].patch, types) and not out_of_range(selection.fix, versions)
+            if covers(self.sources[selection.patch].patch, types) and not out_of_range(selection.fix, versions)
         ]
 
     def out_of_range(self, model_types: Iterable[str], versions: Mapping[str, str]) -> list[tuple[Selection, str]]:
@@ -170,11 +170,12 @@ class Catalog:
         return [
             (selection, reason)
             for selection in self.wanted()
-            if _covers(self.sources[selection.patch].patch, types) and (reason := out_of_range(selection.fix, versions))
+            if covers(self.sources[selection.patch].patch, types) and (reason := out_of_range(selection.fix, versions))
         ]
 
 
-def _covers(patch: ModelPatch, types: set[str]) -> bool:
+def covers(patch: ModelPatch, types: set[str]) -> bool:
+    """Is *patch* for a model that is known as any of *types*?"""
     return "*" in patch.model_types or bool(types.intersection(patch.model_types))
 
 
@@ -233,11 +234,11 @@ def load_catalog(environ: Mapping[str, str] | None = None) -> Catalog:
     catalog = Catalog(toggle=environ.get(ENV_MODELS, ""))
     if catalog.off:
         return catalog
-    files: dict[Path, Path] = {}  # by the real path: a file may be named beside its folder
+    files: dict[str, Path] = {}  # by the real path: a file may be named beside its folder
     for entry in environ.get(ENV_PATH, "").split(os.pathsep):
         if entry.strip():
             for file in _files_of(catalog, entry.strip()):
-                files.setdefault(file.resolve(), file)
+                files.setdefault(os.path.realpath(file), file)
     for file in files.values():
         _add_file(catalog, file, "user")
     _add_entry_points(catalog)
@@ -284,6 +285,7 @@ def read_patch_file(file: Path) -> list[ModelPatch]:
     Raises PatchError naming the file, the place and what is wrong, for whatever the file does.
     """
     module = ModuleType(file.stem)
+    module.__file__ = str(file)
     with gathering(str(file)) as refusals:
         ended = _run(module, file)
     mistakes = [(refusal.line, text) for refusal in refusals for text in _lines(refusal.error)] + ended
@@ -376,8 +378,9 @@ def _meant(error: BaseException) -> str:
         wanted, known, what = told[1] or told[2], list(records.__all__), "records"
     else:
         return ""
-    near = difflib.get_close_matches(wanted, known, n=1)
-    return f"; did you mean {near[0]}?" if near else f"; the {what} are {', '.join(known)}"
+    if near := difflib.get_close_matches(wanted, known, n=1):
+        return f"; did you mean {near[0]}?"
+    return "" if isinstance(error, NameError) else f"; the {what} are {', '.join(known)}"
 
 
 def _line_of(error: BaseException, file: Path) -> int:

@@ -21,8 +21,10 @@ from ascend_hotfix.catalog import (
     ENV_PATH,
     Catalog,
     Selection,
+    covers,
     installed_versions,
     load_catalog,
+    out_of_range,
     version_notes,
 )
 from ascend_hotfix.ledger import LEDGER
@@ -204,7 +206,25 @@ def _make(types: tuple[str, ...], classes: tuple[str, ...], config: Any) -> Scop
     have = ", ".join(f"{name} {versions().get(name, 'not installed')}" for name in ("vllm", "vllm-ascend"))
     about = f"model {'/'.join(types) or '?'}: patches armed: {names} ({have}); {ENV_MODELS}=none switches this off"
     info(about, once=f"scope {types}")
+    if types and (idle := list(_idle(found, types, classes))):
+        info(f"model {'/'.join(types) or '?'}: not used of {ENV_PATH}: {', '.join(idle)}", once=", ".join(idle))
     return Scope(types, selected, config)
+
+
+def _idle(found: Catalog, types: tuple[str, ...], classes: tuple[str, ...]) -> Iterator[str]:
+    """The user's patches of which nothing is for this model, or for one around it, each with the reason."""
+    armed = {entry.patch for entry in LEDGER if entry.state != "out of range"}
+    for name, source in found.sources.items():
+        if source.kind != "user" or name in armed:
+            continue
+        patch = source.patch
+        if not covers(patch, set(types)):
+            yield f"{name} (for {', '.join(patch.model_types)})"
+        elif classes and patch.architectures and not set(patch.architectures).intersection(classes):
+            yield f"{name} (for {', '.join(patch.architectures)})"
+        else:
+            reasons = filter(None, (out_of_range(fix, versions()) for fix in patch.fixes))
+            yield f"{name} ({next(reasons, f'not in {ENV_MODELS}')})"
 
 
 def seams_of(fix: Fix) -> list[str]:

@@ -23,6 +23,8 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv(toggles.TOLD, "")
     scope.reset()
     LEDGER.findings.clear()
+    LEDGER.entries.clear()
+    log._said.clear()
     yield
     scope.reset()
 
@@ -111,3 +113,55 @@ def test_a_patch_named_by_a_relative_path_is_the_users(tmp_path: Path, monkeypat
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(toggles.PATH, "./molmo.py")
     assert scope.from_path("molmo") and not scope.from_path("deepseek")
+
+
+MINE = """from ascend_hotfix.records import *
+PATCH = ModelPatch(
+    model_types=("{model_type}",),
+    architectures={architectures},
+    fixes=(Fix(id="one", why="w", refs=("r",), versions={versions}, lookup=(Prefix("a", "b"),)),),
+)
+"""
+
+
+@pytest.mark.parametrize(
+    ("model_type", "architectures", "versions", "toggle", "reason"),
+    [
+        ("tinny", (), {}, "", "for tinny"),
+        ("tiny", ("Other",), {}, "", "for Other"),
+        ("tiny", (), {"vllm": ">=5"}, "", "vllm 0.18.0 is not in >=5"),
+        ("tiny", (), {}, "-mine", "not in ASCEND_HOTFIX_MODELS"),
+    ],
+)
+def test_a_patch_of_the_user_that_is_not_for_the_model_is_information(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    model_type: str,
+    architectures: tuple[str, ...],
+    versions: dict[str, str],
+    toggle: str,
+    reason: str,
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(MINE.format(model_type=model_type, architectures=architectures, versions=versions))
+    monkeypatch.setenv(toggles.PATH, str(file))
+    monkeypatch.setenv(toggles.MODELS, toggle)
+    monkeypatch.setattr(scope, "installed_versions", lambda: {"vllm": "0.18.0"})
+    with caplog.at_level(logging.INFO, "vllm.ascend_hotfix"):
+        scope.of_types(("tiny",), ("Tiny",))
+        scope.of_types(("tiny", "inner"), ("Tiny",))
+    told = [one.getMessage() for one in caplog.records if "not used of" in one.getMessage()]
+    assert told == [f"ascend-hotfix: model tiny: not used of ASCEND_HOTFIX_PATH: mine ({reason})"]
+
+
+def test_a_patch_that_is_for_the_model_around_is_not_told_of_the_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(MINE.format(model_type="tiny", architectures=(), versions={}))
+    monkeypatch.setenv(toggles.PATH, str(file))
+    with caplog.at_level(logging.INFO, "vllm.ascend_hotfix"):
+        scope.of_types(("tiny", "inner"))
+        scope.of_types(("inner",))
+    assert "patches armed" in caplog.text and "not used of" not in caplog.text

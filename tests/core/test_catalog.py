@@ -207,11 +207,13 @@ def test_what_is_no_file_is_told_and_not_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a_pipe.py")
     (tmp_path / "b_folder.py").mkdir()
     (tmp_path / "c_gone.py").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "d_loop.py").symlink_to(tmp_path / "d_loop.py")
     told = load_catalog({"ASCEND_HOTFIX_PATH": str(tmp_path)}).problems
     assert [line.partition(".py: ")[2] for line in told] == [
         "is no regular file",
         "is no regular file",
         "cannot be read: No such file or directory",
+        "cannot be read: Too many levels of symbolic links",
     ]
 
 
