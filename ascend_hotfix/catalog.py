@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import Literal
 
 from ascend_hotfix import records, toggles
-from ascend_hotfix.names import gathering
+from ascend_hotfix.names import Refusal, gathering
 from ascend_hotfix.records import Fix, ModelPatch, PatchError
 from ascend_hotfix.versions import fits, parse
 
@@ -288,7 +288,7 @@ def read_patch_file(file: Path) -> list[ModelPatch]:
     module.__file__ = str(file)
     with gathering(str(file)) as refusals:
         ended = _run(module, file)
-    mistakes = [(refusal.line, text) for refusal in refusals for text in _lines(refusal.error)] + ended
+    mistakes = [(refusal.line, text) for refusal in refusals for text in _lines(refusal)] + ended
     if len(mistakes) == 1:
         [(line, text)] = mistakes
         raise PatchError(f"{_shown(file)}:{line}" if line else _shown(file), [text])
@@ -302,9 +302,11 @@ def _shown(path: object) -> str:
     return str(path) if str(path).isprintable() else repr(str(path))
 
 
-def _lines(error: Exception) -> list[str]:
-    """Each mistake that a record or rule tells, with what it is in."""
-    return [f"{error.what}: {one}" for one in error.problems] if isinstance(error, PatchError) else [str(error)]
+def _lines(refusal: Refusal) -> list[str]:
+    """Each mistake of a record or rule, with the fix and field where it is."""
+    error = refusal.error
+    lines = [f"{error.what}: {one}" for one in error.problems] if isinstance(error, PatchError) else [str(error)]
+    return [f"{refusal.place}: {line}" if refusal.place else line for line in lines]
 
 
 def _run(module: ModuleType, file: Path) -> list[tuple[int, str]]:

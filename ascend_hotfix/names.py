@@ -42,6 +42,7 @@ __all__ = [
     "filled",
     "gathering",
     "layer_number",
+    "locate",
     "matches",
     "refuse",
 ]
@@ -54,12 +55,17 @@ MOST_WAYS = LONG**2
 ANY_NAMES = ("x" * LONG, "0" * LONG)  # a pattern that finds both finds any name
 
 
-@dataclass(frozen=True)
+@dataclass
 class Refusal:
-    """A mistake found while a patch file ran, and the line of that file where it is (0 where none is)."""
+    """A mistake in *subject* found while a patch file ran, and the line of that file where it is (0 where none is).
+
+    *place* is the fix and the field that hold the subject, which are known when the fix is made.
+    """
 
     error: Exception
     line: int
+    subject: object
+    place: str = ""
 
 
 _GATHERED: ContextVar[tuple[str, list[Refusal]] | None] = ContextVar("_GATHERED", default=None)
@@ -79,8 +85,8 @@ def gathering(file: str) -> Iterator[list[Refusal]]:
         _GATHERED.reset(token)
 
 
-def refuse(error: Exception) -> None:
-    """Raises *error*; under :func:`gathering` keeps it and returns."""
+def refuse(error: Exception, subject: object) -> None:
+    """Raises *error*, a mistake in *subject*; under :func:`gathering` keeps it and returns."""
     held = _GATHERED.get()
     if held is None:
         raise error
@@ -88,7 +94,15 @@ def refuse(error: Exception) -> None:
     frame = sys._getframe(1)
     while frame.f_code.co_filename != file and frame.f_back is not None:
         frame = frame.f_back
-    refusals.append(Refusal(error, frame.f_lineno if frame.f_code.co_filename == file else 0))
+    refusals.append(Refusal(error, frame.f_lineno if frame.f_code.co_filename == file else 0, subject))
+
+
+def locate(subject: object, place: str) -> None:
+    """Tells where *subject* is, if it has been refused under :func:`gathering`."""
+    held = _GATHERED.get()
+    for refusal in held[1] if held is not None else ():
+        if refusal.subject is subject:
+            refusal.place = place
 
 
 def _split(name: str) -> list[str]:
@@ -157,7 +171,7 @@ class _Validated:
             self._validate()
         except (TypeError, ValueError) as error:
             object.__setattr__(self, "refused", True)
-            refuse(error)
+            refuse(error, self)
 
     def _validate(self) -> None:
         raise NotImplementedError

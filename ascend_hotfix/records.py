@@ -14,7 +14,19 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
 
-from ascend_hotfix.names import Exact, Layers, Prefix, Regex, Renamer, Rule, Segments, Suffix, odd_characters, refuse
+from ascend_hotfix.names import (
+    Exact,
+    Layers,
+    Prefix,
+    Regex,
+    Renamer,
+    Rule,
+    Segments,
+    Suffix,
+    locate,
+    odd_characters,
+    refuse,
+)
 
 __all__ = [
     "Absent",
@@ -90,6 +102,7 @@ class Packed:
 
     def __post_init__(self) -> None:
         _check(
+            self,
             f"Packed({self.fused!r})",
             [
                 *_segments("fused", self.fused, one=True),
@@ -128,6 +141,7 @@ class Scheme:
 
     def __post_init__(self) -> None:
         _check(
+            self,
             f"Scheme({self.pattern!r})",
             [
                 *_pattern(self.pattern),
@@ -152,7 +166,7 @@ class Drop:
     pattern: str
 
     def __post_init__(self) -> None:
-        _check(f"Drop({self.pattern!r})", _pattern(self.pattern))
+        _check(self, f"Drop({self.pattern!r})", _pattern(self.pattern))
 
 
 @dataclass(frozen=True)
@@ -170,7 +184,7 @@ class Fill:
         problems = _plain("value", self.value, int, float)
         if not problems and not abs(self.value) <= LARGEST:
             problems = [f"value must be a finite number that a parameter can hold, not {self.value!r}"]
-        _check(f"Fill({self.pattern!r})", [*_pattern(self.pattern), *problems])
+        _check(self, f"Fill({self.pattern!r})", [*_pattern(self.pattern), *problems])
 
 
 @dataclass(frozen=True)
@@ -198,7 +212,7 @@ class Config:
                     problems += _plain(f"{name}[{key!r}]", one, str, int, float, bool)
         if not problems and not self.put and not self.remove:
             problems.append("changes nothing; give put or remove")
-        _check("Config(...)", problems)
+        _check(self, "Config(...)", problems)
         for name in ("put", "where"):
             if isinstance(getattr(self, name), Mapping):
                 object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
@@ -229,7 +243,7 @@ class DescriptionFile:
 
     def __post_init__(self) -> None:
         ok = isinstance(self.name, str) and self.name.endswith(".json") and "/" not in self.name
-        _check(f"DescriptionFile({self.name!r})", [] if ok else ["name must be a file name that ends in .json"])
+        _check(self, f"DescriptionFile({self.name!r})", [] if ok else ["name must be a file name that ends in .json"])
 
 
 @dataclass(frozen=True)
@@ -246,6 +260,7 @@ class DescriptionSet:
 
     def __post_init__(self) -> None:
         _check(
+            self,
             f"DescriptionSet({self.key!r})",
             [
                 *_segments("key", self.key),
@@ -266,7 +281,7 @@ class Children:
     pattern: str = "**.experts"
 
     def __post_init__(self) -> None:
-        _check(f"Children({self.pattern!r})", _pattern(self.pattern))
+        _check(self, f"Children({self.pattern!r})", _pattern(self.pattern))
 
 
 @dataclass(frozen=True)
@@ -282,7 +297,7 @@ class KVCache:
     leaf: str = "k_proj.kv_cache_scale"
 
     def __post_init__(self) -> None:
-        _check(f"KVCache({self.pattern!r})", [*_pattern(self.pattern), *_segments("leaf", self.leaf)])
+        _check(self, f"KVCache({self.pattern!r})", [*_pattern(self.pattern), *_segments("leaf", self.leaf)])
 
 
 @dataclass(frozen=True)
@@ -297,7 +312,7 @@ class Unnamed:
     name: str
 
     def __post_init__(self) -> None:
-        _check(f"Unnamed({self.cls!r})", [*_class("cls", self.cls), *_segments("name", self.name)])
+        _check(self, f"Unnamed({self.cls!r})", [*_class("cls", self.cls), *_segments("name", self.name)])
 
 
 @dataclass(frozen=True)
@@ -314,6 +329,7 @@ class Inside:
 
     def __post_init__(self) -> None:
         _check(
+            self,
             f"Inside({self.cls!r})",
             [*_class("cls", self.cls), *_class("inside", self.inside), *_segments("name", self.name)],
         )
@@ -331,7 +347,7 @@ class ByPath:
     pattern: str
 
     def __post_init__(self) -> None:
-        _check(f"ByPath({self.pattern!r})", _pattern(self.pattern))
+        _check(self, f"ByPath({self.pattern!r})", _pattern(self.pattern))
 
 
 @dataclass(frozen=True)
@@ -347,7 +363,7 @@ class Bias:
     scheme: str = "W8A8_MIX"
 
     def __post_init__(self) -> None:
-        _check(f"Bias({self.pattern!r})", [*_pattern(self.pattern), *_scheme(self.scheme)])
+        _check(self, f"Bias({self.pattern!r})", [*_pattern(self.pattern), *_scheme(self.scheme)])
 
 
 @dataclass(frozen=True)
@@ -371,7 +387,7 @@ class ParamAttr:
         ]
         if self.attribute == "weight_loader" and self.value not in ("layer", "default"):
             problems.append("weight_loader takes 'layer' or 'default'")
-        _check(f"ParamAttr({self.pattern!r})", problems)
+        _check(self, f"ParamAttr({self.pattern!r})", problems)
 
 
 @dataclass(frozen=True)
@@ -390,6 +406,7 @@ class Reuse:
 
     def __post_init__(self) -> None:
         _check(
+            self,
             f"Reuse({self.cls!r})",
             [
                 *_class("cls", self.cls),
@@ -411,7 +428,7 @@ class LayerIndex:
 
     def __post_init__(self) -> None:
         ok = isinstance(self.modules, int) and self.modules > 1
-        _check(f"LayerIndex({self.modules!r})", [] if ok else ["modules must be a number above 1"])
+        _check(self, f"LayerIndex({self.modules!r})", [] if ok else ["modules must be a number above 1"])
 
 
 @dataclass(frozen=True)
@@ -424,7 +441,7 @@ class TargetLayers:
     cls: str
 
     def __post_init__(self) -> None:
-        _check(f"TargetLayers({self.cls!r})", _class("cls", self.cls))
+        _check(self, f"TargetLayers({self.cls!r})", _class("cls", self.cls))
 
 
 @dataclass(frozen=True)
@@ -439,7 +456,7 @@ class ClassAlias:
     target: str
 
     def __post_init__(self) -> None:
-        _check(f"ClassAlias({self.cls!r})", [*_class("cls", self.cls), *_class("target", self.target)])
+        _check(self, f"ClassAlias({self.cls!r})", [*_class("cls", self.cls), *_class("target", self.target)])
 
 
 @dataclass(frozen=True)
@@ -460,6 +477,7 @@ class Dequantize:
     def __post_init__(self) -> None:
         ok = type(self.block) is int and self.block > 0
         _check(
+            self,
             f"Dequantize({self.pattern!r})",
             [
                 *_pattern(self.pattern),
@@ -483,6 +501,7 @@ class Unfuse:
 
     def __post_init__(self) -> None:
         _check(
+            self,
             f"Unfuse({self.fused!r})",
             [
                 *_segments("fused", self.fused),
@@ -513,7 +532,7 @@ class Stack:
         else:
             problems += [line for shard, _ in self.shards for line in _segments("shards", shard, one=True)]
             problems += [line for shard, to in self.shards for line in _plain(f"shards[{shard!r}]", to, str, int)]
-        _check(f"Stack({self.fused!r})", problems)
+        _check(self, f"Stack({self.fused!r})", problems)
 
 
 @dataclass(frozen=True)
@@ -527,7 +546,7 @@ class Absent:
     pattern: str
 
     def __post_init__(self) -> None:
-        _check(f"Absent({self.pattern!r})", _pattern(self.pattern))
+        _check(self, f"Absent({self.pattern!r})", _pattern(self.pattern))
 
 
 @dataclass(frozen=True)
@@ -597,7 +616,10 @@ class Fix:
         elif self.override and not self.versions:
             problems.append("override needs versions: an override does not retire itself")
         for name, kind in RULE_FIELDS.items():
-            problems += _tuple_of(name, getattr(self, name), kind)
+            value = getattr(self, name)
+            problems += _tuple_of(name, value, kind)
+            for index, item in enumerate(value if isinstance(value, tuple) else ()):
+                locate(item, f"fix {self.id!r}, {name}[{index}]")
         if not problems:
             for name in RENAMING_FIELDS:
                 problems += _circular(name, getattr(self, name))
@@ -606,7 +628,7 @@ class Fix:
                 problems += _unstable(name, getattr(self, name))
         if not any(getattr(self, name) for name in RULE_FIELDS):
             problems.append(f"has no rule; give at least one of {', '.join(RULE_FIELDS)}")
-        _check(f"Fix({self.id!r})", problems)
+        _check(self, f"Fix({self.id!r})", problems)
         if isinstance(self.versions, Mapping):
             object.__setattr__(self, "versions", MappingProxyType(dict(self.versions)))
 
@@ -660,12 +682,12 @@ class ModelPatch:
                 f"fix id {one!r} is used {ids.count(one)} times" for one in sorted({i for i in ids if ids.count(i) > 1})
             ]
             problems += [] if self.fixes else ["fixes is empty"]
-        _check(f"ModelPatch({self.name or ', '.join(_strings(self.model_types))!r})", problems)
+        _check(self, f"ModelPatch({self.name or ', '.join(_strings(self.model_types))!r})", problems)
 
 
-def _check(what: str, problems: list[str]) -> None:
+def _check(record: object, what: str, problems: list[str]) -> None:
     if problems:
-        refuse(PatchError(what, problems))
+        refuse(PatchError(what, problems), record)
 
 
 def _tuple_of(name: str, value: Any, kinds: tuple[type, ...]) -> list[str]:

@@ -445,6 +445,13 @@ def test_an_override_with_a_refused_rule_is_told_as_that_rule_alone(tmp_path):
     assert len(found) == 2
 
 
+def test_a_mistake_names_the_fix_and_the_field_that_hold_it(tmp_path):
+    found = mistakes(tmp_path, FILE.format(more=""))
+    assert found[0].startswith("line 11: fix 'One', lookup[0]: Prefix(old='model.', new='x'): old has an empty segment")
+    assert found[2].startswith("line 14: fix 'One', packed[0]: Packed('qkv_proj'): shards must")
+    assert found[4].startswith("line 16: fix 'two', drop[0]: Drop('**'): pattern '**' matches")
+
+
 def test_each_mistake_of_one_record_has_a_line_of_its_own(tmp_path):
     text = "from ascend_hotfix.records import *\n\nPATCH = ModelPatch(model_types='x', fixes=(Fix(id='A', why='', refs=()),))"
     found = mistakes(tmp_path, text)
