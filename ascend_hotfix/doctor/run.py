@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ascend_hotfix.catalog import Catalog, load_catalog
 from ascend_hotfix.doctor.checkpoint import Checkpoint, NotACheckpoint, Progress, model_types, read_checkpoint
-from ascend_hotfix.doctor.findings import Collector, Finding, worst_first
+from ascend_hotfix.doctor.findings import Collector, Finding, Severity, worst_first
 from ascend_hotfix.doctor.report import CouldNotRun, Options, Report, Stage
 from ascend_hotfix.doctor.static import check_static
 from ascend_hotfix.doctor.structure import Filling
@@ -86,32 +86,54 @@ def _dry_stage(report: Report, suggest: Path | None, progress: Progress | None) 
     report.stages.append(Stage("dry run", "done", time.perf_counter() - started))
 
 
-# What the static stage says, and how the dry run says the same: code and the param that must agree.
+UNFIT = ("tensor-shape-refused", "parameter-unwritten")
 ECHOES = {
-    "router-bias-absent": ("parameter-unwritten", "leaf"),
-    "router-bias-filled": ("parameter-filled", "leaf"),
-    "companion-absent": ("parameter-unwritten", "leaf"),
-    "scheme-not-in-release": ("scheme-unsupported", "scheme"),
+    "companion-absent": ("parameter-unwritten",),
+    "companion-dtype": ("dtype-cast",),
+    "companion-shape": UNFIT,
+    "described-tensor-absent": ("parameter-unwritten",),
+    "float-but-quantized": ("quantized-into-float",),
+    "module-absent": ("lookup-missing", "lookup-silent"),
+    "quantized-but-float": ("float-into-quantized",),
+    "router-bias-absent": ("parameter-unwritten",),
+    "router-bias-filled": ("parameter-filled",),
+    "scheme-not-in-release": ("scheme-unsupported",),
+    "tensor-absent": ("lookup-missing", "lookup-silent", "parameter-unwritten"),
+    "weight-dtype": ("dtype-cast",),
+    "weight-shape": UNFIT,
 }
+"""What the static stage says, and the codes by which the dry run says it of the same tensor or layer."""
+
+
+def _subjects(finding: Finding) -> set[str]:
+    """What the finding is about, as far as both stages call it alike: a scheme, a leaf, or else the layer's own name."""
+    if finding.code in ("scheme-not-in-release", "scheme-unsupported"):
+        return {finding.params["scheme"]}
+    leaf = finding.params.get("leaf", "weight")
+    names = [name.removesuffix(".weight") for name in finding.patterns] if leaf == "weight" else [leaf]
+    return {name.rpartition(".")[2] for name in names}
 
 
 def without_echoes(static: Sequence[Finding], dry: Sequence[Finding]) -> list[Finding]:
-    """Findings of the dry run less those that repeat a static one: the same cause, and no more of it.
+    """Findings of the dry run less those that repeat a static one: the same cause, no worse, and no more of it.
 
     Where the dry run counts more than the static stage, something else is wrong too, and all of it stays.
     """
     told: Counter[tuple[str, str]] = Counter()
+    heard: Counter[tuple[str, str]] = Counter()
+    worst: dict[str, Severity] = {}
     for finding in static:
-        if finding.code in ECHOES:
-            code, param = ECHOES[finding.code]
-            told[code, finding.params[param].rpartition(".")[2]] += finding.count
-    heard: dict[tuple[str, str], list[Finding]] = {}
-    for finding in dry:
-        for code, param in set(ECHOES.values()):
-            if finding.code == code:
-                heard.setdefault((code, finding.params.get(param, "").rpartition(".")[2]), []).append(finding)
-    echoes = [f for key, said in heard.items() if sum(f.count for f in said) <= told[key] for f in said]
-    return [finding for finding in dry if finding not in echoes]
+        for code in ECHOES.get(finding.code, ()):
+            told.update({(code, subject): finding.count for subject in _subjects(finding)})
+            worst[code] = max(worst.get(code, finding.severity), finding.severity)
+    about = [(finding, {(finding.code, subject) for subject in _subjects(finding)}) for finding in dry]
+    for finding, keys in about:
+        heard.update(dict.fromkeys(keys, finding.count))
+    return [
+        finding
+        for finding, keys in about
+        if not keys or finding.severity > worst.get(finding.code, -1) or any(heard[key] > told[key] for key in keys)
+    ]
 
 
 def blocking(report: Report) -> str:
@@ -131,6 +153,10 @@ BLOCKING = (
     "json-encoding",
     "json-kind",
     "file-unreadable",
+    "lfs-pointer",
+    "header-corrupt",
+    "file-truncated",
+    "shard-file-absent",
     "config-value",
 )
 

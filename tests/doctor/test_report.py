@@ -17,7 +17,7 @@ from writer import Spec, genuine, genuine_names, tiny
 
 from ascend_hotfix import __version__, cli
 from ascend_hotfix.doctor import run
-from ascend_hotfix.doctor.findings import Finding
+from ascend_hotfix.doctor.findings import Finding, pattern
 from ascend_hotfix.doctor.report import CouldNotRun, Options, ProgressBar, Report, Stage, to_json, to_text
 from ascend_hotfix.doctor.texts import TEXTS, Text
 
@@ -296,6 +296,54 @@ def test_cause_that_both_stages_see_is_told_once(
     codes = [f.code for f in report.findings]
     assert codes.count("parameter-filled") == (left if leaf.startswith("e_") else 2)
     assert "router-bias-filled" in codes
+
+
+O_PROJ = "model.layers.1.self_attn.o_proj"
+
+
+def _seen(code: str, name: str, count: int = 1, **params: str) -> Finding:
+    filled = {**dict.fromkeys(TEXTS[code].params, "x"), **params}
+    return Finding(code, "", count, (name,), (pattern(name),), filled)
+
+
+@pytest.mark.parametrize(
+    ("static", "dry", "stays"),
+    [
+        (_seen("tensor-absent", f"{O_PROJ}.weight"), _seen("lookup-missing", O_PROJ), False),
+        (_seen("weight-dtype", f"{O_PROJ}.weight"), _seen("dtype-cast", f"{O_PROJ}.weight"), False),
+        (_seen("companion-dtype", O_PROJ, leaf="quant_bias"), _seen("dtype-cast", f"{O_PROJ}.quant_bias"), False),
+        (_seen("companion-dtype", O_PROJ, leaf="quant_bias"), _seen("dtype-cast", f"{O_PROJ}.deq_scale"), True),
+        (
+            _seen("companion-shape", O_PROJ, leaf="deq_scale"),
+            _seen("parameter-unwritten", f"{O_PROJ}.deq_scale", leaf="deq_scale"),
+            False,
+        ),
+        (_seen("quantized-but-float", f"{O_PROJ}.weight"), _seen("float-into-quantized", f"{O_PROJ}.weight"), False),
+        (_seen("quantized-but-float", f"{O_PROJ}.weight"), _seen("float-into-quantized", f"{O_PROJ}.weight", 2), True),
+        (_seen("quantized-but-float", f"{O_PROJ}.weight"), _seen("quantized-into-float", f"{O_PROJ}.weight"), True),
+        (_seen("router-bias-filled", "a.b", leaf="b"), _seen("parameter-unwritten", "a.b", leaf="b"), True),
+        (_seen("scheme-not-in-release", "a", 2, scheme="W4A4"), _seen("scheme-unsupported", "b", scheme="W4A4"), False),
+        (_seen("scheme-not-in-release", "a", 2, scheme="W4A4"), _seen("scheme-unsupported", "a", scheme="W8A8"), True),
+        (_seen("layer-absent", "model.layers.1"), Finding("load-failed", params={"error": "x", "where": "x"}), True),
+    ],
+)
+def test_dry_run_repeats_nothing_that_the_files_have_told(static: Finding, dry: Finding, stays: bool) -> None:
+    assert run.without_echoes([static], [dry]) == ([dry] if stays else [])
+
+
+@pytest.mark.parametrize("content", [b"", b"version https://git-lfs.github.com/spec/v1\n", b"\0" * 99, None])
+def test_dry_run_waits_for_weights_that_can_be_read(
+    content: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = tiny()
+    spec.files["other.safetensors"] = {"lm_head.weight": spec.main.pop("lm_head.weight")}
+    for weight_map in spec.weight_maps():
+        weight_map["lm_head.weight"] = "other.safetensors"
+    root = spec.write(tmp_path)
+    (root / "other.safetensors").unlink() if content is None else (root / "other.safetensors").write_bytes(content)
+    ran = _dry(monkeypatch, [])
+    report = run.diagnose(str(root), Options(), BOTH)
+    assert (ran, report.stages[1].status, report.exit_code) == ([], "skipped", 1)
 
 
 def test_mistake_of_ours_in_the_dry_run_keeps_the_static_findings(
