@@ -268,8 +268,10 @@ def align(
     *fits* says whether an asked name can be that known one (shape, dtype, scheme). Names in *taken* are no targets.
     Two rules that lead one name to targets that are not the *same* are a choice, unless one target is more alike.
     """
-    known_set = set(known)
     result = Alignment()
+    if not asked:
+        return result
+    known_set = set(known)
     index = _Index(known_set)
     open_names = list(dict.fromkeys(asked))
     pool: dict[Rule, None] = {}

@@ -128,11 +128,11 @@ class Proposal:
 
 def derive(rehearsal: Rehearsal, before: Proposal | None = None) -> Proposal:
     """The rules that explain what the parts of *rehearsal* missed, which had the rules of *before* armed."""
-    tensors, config = rehearsal.checkpoint.tensors, rehearsal.checkpoint.config
+    tensors = rehearsal.checkpoint.tensors
     result, unfilled = Proposal(), list[str]()
     for part in rehearsal.parts:
         others = {t for other in rehearsal.parts if other is not part for t in other.landed}
-        _, seen = examine(part, tensors, config, others)
+        _, seen = examine(part, tensors, rehearsal.drafted, others)
         result.merge(_description_rules(part, seen, tensors))
         # What a rule of the target's moves is looked at again in the dry run with the patch.
         moved = {t for t in seen.homeless if any(rule.apply(t) != t for rule in result.weights)}

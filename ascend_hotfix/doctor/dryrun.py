@@ -49,9 +49,10 @@ class Split:
 
 @dataclass
 class Rehearsal:
-    """Target and draft of one checkpoint, with what could not be done."""
+    """Target and draft of one checkpoint, with what could not be done. ``drafted``: the draft's tensors."""
 
     checkpoint: Checkpoint
+    drafted: set[str] = field(default_factory=set)
     parts: list[Part] = field(default_factory=list)
     types: list[str] = field(default_factory=list)
     config: Any = None
@@ -73,9 +74,9 @@ def _rehearse(checkpoint: Checkpoint, split: Split, draft: bool) -> Rehearsal:
 
     scope.reset()  # the case may have set what selects patches
     _import_worker()
-    found = Rehearsal(checkpoint)
+    found = Rehearsal(checkpoint, draft_tensors(checkpoint.tensors, checkpoint.config))
     collector = Collector(stage="dry-run")
-    apart = draft_tensors(checkpoint.tensors, checkpoint.config)
+    apart = found.drafted
     arguments: dict[str, Any] = {}
     if split.tensor_parallel_size > 1:
         arguments = {"tensor_parallel_size": split.tensor_parallel_size, "distributed_executor_backend": "mp"}
@@ -121,7 +122,7 @@ def _rehearse(checkpoint: Checkpoint, split: Split, draft: bool) -> Rehearsal:
         found.parts.append(observe("draft", build_draft, config_class, checkpoint.tensors, ranks=size))
     for part in found.parts:
         taken = {t for other in found.parts if other is not part for t in other.landed}
-        found.findings += judge(part, checkpoint.tensors, checkpoint.config, taken)
+        found.findings += judge(part, checkpoint.tensors, apart, taken)
     found.findings = worst_first([*collector.findings(), *found.findings])
     return found
 

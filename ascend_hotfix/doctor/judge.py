@@ -73,7 +73,8 @@ class Evidence:
 
     ``missing``: description names (without leaf) to the frame that asked; ``alignment``: the rules that explain them;
     ``rows``: shards of fused modules without a row, by what the description has; ``roots``: modules whose scheme is in
-    question; ``homeless``: tensors that reached no parameter and are no draft's; ``unwritten``: parameters that need one.
+    question; ``homeless``: tensors that reached no parameter and are no draft's; ``unwritten``: parameters that need one;
+    ``homes``: checkpoint module to the built module that its tensors reach.
     """
 
     missing: dict[str, Frame] = field(default_factory=dict)
@@ -85,6 +86,7 @@ class Evidence:
     roots: set[str] = field(default_factory=set)
     homeless: list[str] = field(default_factory=list)
     unwritten: list[str] = field(default_factory=list)
+    homes: dict[str, str] = field(default_factory=dict)
 
 
 def _stem(name: str) -> str:
@@ -103,7 +105,9 @@ def _homes(part: Part) -> dict[str, str]:
     """Checkpoint module to the built module that its tensors reach."""
     homes: dict[str, str] = {}
     for tensor, parameters in part.landed.items():
-        homes.setdefault(_module(tensor), _module(parameters[0]))
+        module = _module(tensor)
+        if module not in homes:
+            homes[module] = _module(parameters[0])
     return homes
 
 
@@ -113,9 +117,8 @@ def _quantized_dtype(name: str) -> bool:
 
 def evidence(part: Part, tensors: Mapping[str, Any]) -> Evidence:
     """Sort what *part* saw by cause."""
-    found = Evidence()
-    known = _description_modules(part.description)
-    homes = _homes(part)
+    found = Evidence(homes=_homes(part))
+    known, homes = _description_modules(part.description), found.homes
     float_but_quantized = {
         _module(p)
         for _, source, p, target in part.cast
@@ -202,14 +205,14 @@ def _row_for(
 
 
 def judge(
-    part: Part, tensors: Mapping[str, Any], config: Mapping[str, Any], consumed_elsewhere: Collection[str] = ()
+    part: Part, tensors: Mapping[str, Any], drafted: Collection[str], consumed_elsewhere: Collection[str] = ()
 ) -> list[Finding]:
-    """The findings of one part. *consumed_elsewhere*: tensors that another part (the draft) takes."""
-    return examine(part, tensors, config, consumed_elsewhere)[0]
+    """The findings of one part. *drafted*: the draft's tensors; *consumed_elsewhere*: those that another part takes."""
+    return examine(part, tensors, drafted, consumed_elsewhere)[0]
 
 
 def examine(
-    part: Part, tensors: Mapping[str, Any], config: Mapping[str, Any], consumed_elsewhere: Collection[str] = ()
+    part: Part, tensors: Mapping[str, Any], drafted: Collection[str], consumed_elsewhere: Collection[str] = ()
 ) -> tuple[list[Finding], Evidence]:
     """:func:`judge`, and the evidence from which a patch can be suggested."""
     found = Collector(stage="dry-run")
@@ -221,7 +224,7 @@ def examine(
     if part.model_class:
         if part.failure:
             found.add("load-failed", place=place, error=part.failure, where=part.failure_place)
-        _load_findings(part, seen, tensors, config, consumed_elsewhere, found, place)
+        _load_findings(part, seen, tensors, drafted, consumed_elsewhere, found, place)
     return found.findings(), seen
 
 
@@ -295,15 +298,13 @@ def _load_findings(
     part: Part,
     seen: Evidence,
     tensors: Mapping[str, Any],
-    config: Mapping[str, Any],
+    drafted: Collection[str],
     elsewhere: Collection[str],
     found: Collector,
     place: str,
 ) -> None:
-    homes = _homes(part)
-    roots = seen.roots
-    drafted = draft_tensors(tensors, config)
-    own_draft = drafted if part.role == "target" else set()
+    homes, roots = seen.homes, seen.roots
+    own_draft: Collection[str] = drafted if part.role == "target" else ()
 
     attention = {_module(f.prefix) for f in (*seen.unsupported, *seen.failed) if f.kind == "attention"} - {""}
 

@@ -22,7 +22,7 @@ from math import prod
 from typing import Any
 
 from ascend_hotfix.doctor.findings import pattern
-from ascend_hotfix.doctor.observe import Box, Description, Frame, Recorder, Region, box_of, uncovered, watching
+from ascend_hotfix.doctor.observe import Box, Description, Frame, Recorder, Region, Viewed, box_of, uncovered, watching
 from ascend_hotfix.names import matches
 from ascend_hotfix.records import Reuse
 
@@ -470,17 +470,18 @@ def _judge_writes(
     for tensor, region, dtype, source_shape in writes:
         if dtype is not own and dtype is not None and _kind_of_dtype(dtype) != kind:
             part.cast.append((tensor, _short(dtype), name, _short(own)))
-        if source_shape is not None and source_shape != region.shape and prod(source_shape) != prod(region.shape):
-            part.spread.append((tensor, str(list(source_shape)), name, str(list(region.shape))))
+        shape = region[1]
+        if source_shape is not None and source_shape != shape and prod(source_shape) != prod(shape):
+            part.spread.append((tensor, str(list(source_shape)), name, str(list(shape))))
     regions = tuple(region for _, region, _, _ in writes)
     if rest := _left_open(regions, tuple(parameter.shape), tuple(parameter.stride())):
         part.partial[name] = list(rest)
 
 
 @functools.lru_cache(maxsize=64)
-def _left_open(regions: tuple[Region, ...], shape: tuple[int, ...], stride: tuple[int, ...]) -> tuple[Box, ...]:
-    """What *regions* leave of a tensor; nothing where that cannot be told. Layers are filled alike, hence the memory."""
-    boxes = [box_of(region, shape, stride) for region in regions]
+def _left_open(views: tuple[Viewed, ...], shape: tuple[int, ...], stride: tuple[int, ...]) -> tuple[Box, ...]:
+    """What *views* leave of a tensor; nothing where that cannot be told. Layers are filled alike, hence the memory."""
+    boxes = [box_of(Region(*view), shape, stride) for view in views]
     placed = [box for box in boxes if box is not None]
     return tuple(uncovered(placed, shape)) if len(placed) == len(boxes) else ()
 
@@ -502,14 +503,14 @@ def _find_cuts(tensors: Mapping[str, Any], recorder: Recorder, part: Part, ranks
         taken = sum(count for _, count in dict.fromkeys(uses))
         if ranks > 1 and taken and full % taken == 0 and full // taken <= ranks:
             continue
-        if any(region is None for region, _ in uses):
+        if any(view is None for view, _ in uses):
             if 0 < sum(count for _, count in uses) < full:
                 part.cut[name] = []
             continue
         stride, step = [0] * len(shape), 1
         for dim in range(len(shape) - 1, -1, -1):
             stride[dim], step = step, step * shape[dim]
-        boxes = [box_of(region, shape, tuple(stride)) for region, _ in uses if region is not None]
+        boxes = [box_of(Region(*view), shape, tuple(stride)) for view, _ in uses if view is not None]
         if all(box is not None for box in boxes):
             rest = uncovered([box for box in boxes if box is not None], shape)
             if rest:

@@ -51,21 +51,29 @@ class Watch:
         self._cut: list[str] = []
         self._experts: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
 
-    def passing(self, name: str, tensor: Any, home: str | None, parameter: Any) -> None:
-        """One tensor, and the parameter *home* in which it lands, if that can be told."""
-        head, experts, tail = f".{name}".partition(".experts.")
-        number, _, kind = tail.partition(".")
-        if experts and number.isdigit():
-            self._experts[f"{head}.experts".lstrip(".")][kind].add(number)
+    def passing(self, name: str, tensor: Any, home: str | None, parameter: Any) -> bool:
+        """One tensor, and the parameter *home* in which it lands, if that can be told. Is nothing wrong with it?"""
+        numbers = self.experts_like(name)
+        if numbers is not None:
+            numbers.add(_expert(name)[1])
         dtype = getattr(tensor, "dtype", None)
         if home is None or parameter is None or dtype is None or not home.endswith("weight"):
-            return
+            return True
+        into = f"{name} ({_short(dtype)} into {_short(parameter.dtype)})"
         if is_quantized(dtype) and parameter.dtype.is_floating_point and not is_quantized(parameter.dtype):
-            self._quantized_into_float.append(f"{name} ({_short(dtype)} into {_short(parameter.dtype)})")
+            self._quantized_into_float.append(into)
         elif not is_quantized(dtype) and is_quantized(parameter.dtype):
-            self._float_into_quantized.append(f"{name} ({_short(dtype)} into {_short(parameter.dtype)})")
+            self._float_into_quantized.append(into)
         elif name == home and _is_cut(tuple(tensor.shape), tuple(parameter.shape), _tensor_parallel_size()):
             self._cut.append(f"{name} ({list(tensor.shape)} into {list(parameter.shape)})")
+        else:
+            return True
+        return False
+
+    def experts_like(self, name: str) -> set[str] | None:
+        """The experts, by number, that have come with a tensor called as this expert's *name*; None for another tensor."""
+        module, number, kind = _expert(name)
+        return self._experts[module][kind] if number else None
 
     def findings(self, loaded: Any) -> Iterator[str]:
         """One message for each kind of fault; *loaded* is what load_weights reports."""
@@ -125,6 +133,13 @@ def is_leftover(name: str, written: Container[str] = ()) -> bool:
     if leaf in STATIC_UNREAD and f"{_plain(module)}.deq_scale" in written:
         return True
     return any(matches(pattern, name) for pattern in LEFTOVERS)
+
+
+def _expert(name: str) -> tuple[str, str, str]:
+    """(``...experts``, the number, the rest) of an expert's tensor *name*; no number where it is none."""
+    head, experts, tail = f".{name}".partition(".experts.")
+    number, _, kind = tail.partition(".")
+    return f"{head}.experts".lstrip("."), number if experts and number.isdigit() else "", kind
 
 
 def _plain(name: str) -> str:

@@ -12,7 +12,7 @@ import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from ascend_hotfix import log, scope
@@ -27,6 +27,7 @@ __all__ = ["Places", "arm_class", "remember"]
 PARAMETER, MODULE, NEIGHBOUR, NOWHERE = 3, 2, 1, 0
 # a draft's loader puts the tensors of its decoder layer below this module (DeepSeek, GLM-4 MoE)
 DRAFT_LAYER = re.compile(r"(?:[^.]+\.)*layers\.\d+\.")
+EXPERTS = ".experts."
 EXPERT_SHARDS = {"gate_proj": "w13", "up_proj": "w13", "w1": "w13", "w3": "w13", "down_proj": "w2", "w2": "w2"}
 
 
@@ -232,6 +233,17 @@ def _draft_layers(model: Any) -> range:
     return range(0)
 
 
+class _Alike(NamedTuple):
+    """An expert's tensor that passed as it was, and the experts of its layer, by number, of which that can be said."""
+
+    looks: tuple[Any, Any]
+    numbers: set[str]
+
+
+def _looks(tensor: Any) -> tuple[Any, Any]:
+    return getattr(tensor, "dtype", None), getattr(tensor, "shape", None)
+
+
 class _Load:
     """One outermost call of load_weights."""
 
@@ -244,6 +256,7 @@ class _Load:
         self.seen: set[str] = set()
         self.last = ""
         self.watch = watch.Watch(model)
+        self._alike: dict[tuple[str, str], _Alike] = {}
         self._places: Places | None = None
 
     @property
@@ -266,18 +279,31 @@ class _Load:
         Tensors are touched only where a record of the field ``tensors`` says so.
         """
         items = weights.items() if isinstance(weights, Mapping) else weights
-        unchanged = not (self.renamers or self.drops or self.tensors)
         for item in items:
             self.last = item[0]
-            if unchanged and len(item) == 2:  # the way of most loads, and of every one of 140,000 tensors
+            if len(item) == 2 and self._is_like_another(*item):
                 self.seen.add(item[0])
-                self._look_at(*item)
                 yield item
                 continue
             for name, *rest in self._transformed(item):
-                yield from self._passed(name, rest)
+                yield from self._passed(name, rest, item)
         for name, *rest in self.tensors.flush():
             yield from self._passed(name, rest)
+
+    def _is_like_another(self, name: str, tensor: Any) -> bool:
+        """Is it one expert's tensor, and did another expert's of this layer, name, dtype and shape pass as it was?
+
+        Most of a checkpoint's 100,000 tensors are; asking each of them everything would take seconds. No rule tells
+        them apart: what lands is asked of none but those that override, and a record of the field ``tensors`` goes by
+        the layer, the dtype, or what the model has parameters for.
+        """
+        head, _, tail = name.partition(EXPERTS)
+        number, _, kind = tail.partition(".")
+        other = self._alike.get((head, kind))
+        if other is None or not number.isdigit() or other.looks != _looks(tensor):
+            return False
+        other.numbers.add(number)
+        return True
 
     def _transformed(self, item: Any) -> Iterable[Any]:
         """What the tensor seam makes of one item of the iterator."""
@@ -289,8 +315,8 @@ class _Load:
             log.contained(f"transforming the tensor {item[0]!r}", error)
             return (item,)
 
-    def _passed(self, name: str, rest: list[Any]) -> Iterator[Any]:
-        """The item under its new name, or nothing where it is dropped or loaded already."""
+    def _passed(self, name: str, rest: list[Any], item: Any = ()) -> Iterator[Any]:
+        """What *item* has become, under its new name, or nothing where it is dropped or loaded already."""
         try:
             renamed = self._renamed(name)
         except Exception as error:
@@ -300,14 +326,18 @@ class _Load:
             return
         self.seen.add(renamed)
         if rest:
-            self._look_at(renamed, rest[0])
+            self._look_at(renamed, rest[0], untouched=len(item) == 2 and renamed == item[0] and rest[0] is item[1])
         yield (renamed, *rest)
 
-    def _look_at(self, name: str, tensor: Any) -> None:
+    def _look_at(self, name: str, tensor: Any, *, untouched: bool) -> None:
         try:
-            places = self.places
-            home = places.home(name)
-            self.watch.passing(places.mapped(name), tensor, home, places.parameters.get(home or ""))
+            home = self.places.home(name)
+            mapped = self.places.mapped(name)
+            right = self.watch.passing(mapped, tensor, home, self.places.parameters.get(home or ""))
+            numbers = self.watch.experts_like(mapped)
+            if right and untouched and home is not None and numbers is not None and not self._overrides:
+                head, _, tail = name.partition(EXPERTS)
+                self._alike[head, tail.partition(".")[2]] = _Alike(_looks(tensor), numbers)
         except Exception as error:
             log.contained(f"checking the tensor {name!r}", error)
 

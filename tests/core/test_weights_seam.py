@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -260,6 +260,8 @@ def test_the_weights_of_an_inner_model_are_renamed_once() -> None:
 class DType(SimpleNamespace):
     """A dtype, as far as the seam asks."""
 
+    __hash__ = object.__hash__
+
     def __str__(self) -> str:
         return str(self.name)
 
@@ -267,8 +269,14 @@ class DType(SimpleNamespace):
 class Int8:
     """A tensor or parameter of one byte, as far as the seam asks."""
 
-    dtype = DType(name="torch.int8", is_floating_point=False, itemsize=1)
-    shape = (4, 4)
+    dtype: ClassVar[DType] = DType(name="torch.int8", is_floating_point=False, itemsize=1)
+    shape: ClassVar[tuple[int, ...]] = (4, 4)
+
+
+class Bf16(Int8):
+    """A float tensor of the same shape."""
+
+    dtype = DType(name="torch.bfloat16", is_floating_point=True, itemsize=2)
 
 
 def test_a_quantized_layer_with_a_scale_of_another_name_is_not_held_back_for_the_scale_of_a_record() -> None:
@@ -345,3 +353,48 @@ def test_a_ledger_that_cannot_be_written_is_a_finding_and_hides_no_other(
     monkeypatch.setenv("ASCEND_HOTFIX_STRICT", "1")
     with pytest.raises(log.StrictError, match="Not a directory"):
         load(Model("a.weight"), {"a.weight": 1}, drop=drop)
+
+
+EXPERTS = "model.layers.0.mlp.experts"
+
+
+class ExpertsModel(Model):
+    """Takes the experts of one layer into one quantized parameter."""
+
+    def __init__(self) -> None:
+        super().__init__(f"{EXPERTS}.w2_weight")
+        self.held[f"{EXPERTS}.w2_weight"].dtype = Int8.dtype  # type: ignore[attr-defined]
+        self.held[f"{EXPERTS}.w2_weight"].shape = (9, 4, 4)  # type: ignore[attr-defined]
+        self.taken: list[str] = []
+
+    def load_weights(self, weights: Any) -> set[str]:
+        self.taken = [name for name, _ in weights]
+        return set(self.held)
+
+
+weights.arm_class(ExpertsModel)
+
+
+def of_experts(numbers: Iterable[int], tensor: Any, kind: str = "down_proj.weight") -> dict[str, Any]:
+    return {f"{EXPERTS}.{number}.{kind}": tensor for number in numbers}
+
+
+def test_one_expert_unlike_the_others_is_found_among_them() -> None:
+    tensors = {**of_experts(range(9), Int8()), **of_experts([6], Bf16())}
+    model = ExpertsModel()
+    load(model, tensors, weights=(Prefix("language_model", "model"),))
+    assert model.taken == list(tensors)
+    assert ["1 float tensor " in line and f"{EXPERTS}.6.down_proj.weight" in line for line in LEDGER.findings] == [True]
+
+
+def test_an_expert_that_is_missing_from_one_of_its_layers_is_found() -> None:
+    tensors = of_experts(range(9), Int8()) | of_experts([0, 1, 2, 3, 4, 6, 7, 8], Int8(), "down_proj.scale")
+    load(ExpertsModel(), tensors, weights=(Prefix("language_model", "model"),))
+    assert any("experts are missing" in line and "experts.{5}.down_proj.scale" in line for line in LEDGER.findings)
+
+
+def test_an_overriding_rule_for_one_expert_acts_on_it_alone() -> None:
+    model = ExpertsModel()
+    override = {"override": "it is taken from elsewhere", "versions": {"vllm-ascend": ">=0.11"}}
+    load(model, of_experts(range(9), Int8()), drop=(Drop(f"{EXPERTS}.6.**"),), **override)
+    assert model.taken == list(of_experts([0, 1, 2, 3, 4, 5, 7, 8], None)) and hits("drop") == 1
