@@ -33,7 +33,6 @@ def draft_tensors(names: Iterable[str], config: Mapping[str, Any]) -> set[str]:
 
     DeepSeek, GLM, Kimi number their draft layers on; Qwen3.5, LongCat and DeepSeek-V4 nest them under ``mtp``.
     """
-    layers = 0
     stack: list[Mapping[str, Any]] = [config]
     counts = []
     while stack:
@@ -45,11 +44,15 @@ def draft_tensors(names: Iterable[str], config: Mapping[str, Any]) -> set[str]:
     layers = max(counts, default=0)
     found = set()
     numbered: dict[str, dict[int, list[str]]] = {}
+    front, layer = "\0", list[str]()  # the names of a layer mostly follow each other
     for name in names:
-        if ".mtp." in f".{name}":
+        if ".mtp." in name or name.startswith("mtp."):
             found.add(name)
+        elif name.startswith(front):
+            layer.append(name)
         elif in_list := _IN_LIST.match(name):
-            numbered.setdefault(in_list[1], {}).setdefault(int(in_list[2]), []).append(name)
+            front, layer = in_list[0], numbered.setdefault(in_list[1], {}).setdefault(int(in_list[2]), [])
+            layer.append(name)
     # Only a list that has all of the target's layers can be numbered on; it need not be called ``layers``.
     whole = [
         held
