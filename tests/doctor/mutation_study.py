@@ -187,7 +187,7 @@ def main() -> None:
     parser.add_argument("--faults", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1, help="of the first fault; each fault has the next one")
     parser.add_argument("--seconds", type=float, default=3000.0, help="stop after this long")
-    parser.add_argument("--rows", type=Path, help="write one JSON line per fault")
+    parser.add_argument("--rows", type=Path, help="one JSON line per fault; a run that was cut off goes on from them")
     parser.add_argument("--again", type=Path, help="rows of an earlier run: only what was not mended there is run")
     parser.add_argument("--table", type=Path, default=ROOT / "docs" / "mutation-study.md")
     arguments = parser.parse_args()
@@ -196,11 +196,16 @@ def main() -> None:
         study = Study(z, arguments.pair, Path(folder))
         if arguments.again:
             note = again(study, [json.loads(line) for line in arguments.again.read_text().splitlines()])
+        elif arguments.rows and arguments.rows.exists():
+            study.rows = [json.loads(line) for line in arguments.rows.read_text().splitlines()]
+        held = {row["seed"] for row in study.rows}
         number, turn = arguments.seed * 1000, -1
         while not note and len(study.rows) < arguments.faults and time.monotonic() - started < arguments.seconds:
             wanted = [(KINDS[(number + step) % len(KINDS)], number + step) for step in range(len(KINDS))]
             number += len(KINDS)
             turn += 1
+            if held.intersection(seed for _, seed in wanted):
+                continue
             for row in study.run(NAMES[turn % len(NAMES)], wanted):
                 if arguments.rows:
                     with arguments.rows.open("a") as out:
