@@ -20,7 +20,7 @@ from ascend_hotfix.doctor.judge import Evidence, examine
 from ascend_hotfix.doctor.patchfile import FIELDS, record_text
 from ascend_hotfix.doctor.rehearsal import Part, fused_rows
 from ascend_hotfix.names import Exact, Prefix, Rule, Segments, Suffix
-from ascend_hotfix.records import Drop, Fill, ModelPatch, Packed, Scheme
+from ascend_hotfix.records import Drop, Fill, ModelPatch, Packed, Scheme, Unnamed
 
 __all__ = ["Answer", "Proposal", "Question", "derive"]
 
@@ -78,6 +78,7 @@ class Proposal:
     weights: list[Rule] = field(default_factory=list)
     params: list[Rule] = field(default_factory=list)
     packed: list[Packed] = field(default_factory=list)
+    describe: list[Unnamed] = field(default_factory=list)
     types: list[Scheme] = field(default_factory=list)
     drop: list[Drop] = field(default_factory=list)
     fill: list[Fill] = field(default_factory=list)
@@ -173,10 +174,11 @@ def _description_rules(part: Part, seen: Evidence, tensors: Mapping[str, Any]) -
         name.removesuffix(".weight"): scheme for name, scheme in part.description.items() if name.endswith(".weight")
     }
     untold: dict[str, list[str]] = {}
+    result.describe = _unnamed_classes(part, known)
     experts = _expert_rules(seen.alignment.unexplained, known)
     result.lookup += experts
     for name in seen.alignment.unexplained:
-        if any(rule.apply(name) in known for rule in experts):
+        if any(rule.apply(name) in known for rule in experts) or (not name and result.describe):
             continue
         rule = _fused_alias(name, known, result.lookup) or _unnamed(name, part, known)
         if rule is not None:
@@ -195,9 +197,8 @@ def _description_rules(part: Part, seen: Evidence, tensors: Mapping[str, Any]) -
 def _of_scheme(shape: str, names: list[str], part: Part, known: Mapping[str, str]) -> Question:
     """Names that the description lacks, where neither their tensors nor their siblings tell the scheme."""
     if not shape:
-        layers = [frame.module for frame in part.frames if ".weight" in frame.missing]
-        ends = {module.rpartition(".")[2] for module in layers}
-        found = [one for one in known if one.rpartition(".")[2] in ends]
+        layers = _without_prefix(part)
+        found = list(dict.fromkeys(one for module in layers for one in _called(module, known)))
         answers = [Answer("lookup", Exact("", one), f"'' -> {one}") for one in found[:MOST_ANSWERS]]
         told = f"{len(layers)} layers that were built without a prefix ({', '.join(layers[:3])}) ask for one name"
         return Question(told, tuple(answers))
@@ -233,14 +234,34 @@ def _starred(name: str) -> str:
     return ".".join("*" if part.isdigit() else part for part in name.split("."))
 
 
+def _without_prefix(part: Part) -> list[str]:
+    """Modules that were built without a prefix, so that they ask for an empty name."""
+    return list(dict.fromkeys(frame.module for frame in part.frames if ".weight" in frame.missing and frame.module))
+
+
+def _called(module: str, known: Iterable[str]) -> list[str]:
+    """The description names that end as *module* does."""
+    leaf = module.rpartition(".")[2]
+    return [one for one in known if one.rpartition(".")[2] == leaf]
+
+
 def _unnamed(name: str, part: Part, known: Mapping[str, str]) -> Rule | None:
     """A layer that was built without a prefix: the one description name that ends as the module does."""
-    frames = [f for f in part.frames if f"{name}.weight" in f.missing]
-    if name or len({f.module for f in frames}) != 1:
+    modules = _without_prefix(part)
+    if name or len(modules) != 1:
         return None
-    leaf = frames[0].module.rpartition(".")[2]
-    found = [one for one in known if one.rpartition(".")[2] == leaf]
-    return Exact("", found[0]) if len(found) == 1 and leaf else None
+    found = _called(modules[0], known)
+    return Exact("", found[0]) if len(found) == 1 else None
+
+
+def _unnamed_classes(part: Part, known: Mapping[str, str]) -> list[Unnamed]:
+    """Several layers without a prefix ask for the same empty name: their classes tell them apart, or nothing does."""
+    modules = _without_prefix(part)
+    classes = [part.modules.get(module, "") for module in modules]
+    names = [_called(module, known) for module in modules]
+    if len(modules) < 2 or len(set(classes)) < len(classes) or any(len(found) != 1 for found in names):
+        return []
+    return [Unnamed(cls, found[0]) for cls, found in zip(classes, names, strict=True)]
 
 
 def _scheme_for(

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ascend_hotfix.names import Rule
-from ascend_hotfix.records import Drop, Fill, Fix, Packed, PatchError, Scheme
+from ascend_hotfix.records import Drop, Fill, Fix, Packed, PatchError, Scheme, Unnamed
 
 __all__ = ["FIELDS", "patch_text", "record_text"]
 
-FIELDS = ("lookup", "packed", "weights", "params", "types", "drop", "fill")
+FIELDS = ("lookup", "packed", "describe", "weights", "params", "types", "drop", "fill")
 """Fields of a fix that a suggestion fills, in the order of a written patch."""
 OVERRIDE = "the name alone does not show that it is another parameter's, or none's; the dry run does"
 """Why a rule must act on names that look right, or that no parameter is called like."""
@@ -29,6 +29,8 @@ def record_text(record: Any) -> str:
         return f'{kind}("{record.pattern}")'
     if isinstance(record, Fill):
         return f'{kind}("{record.pattern}", {record.value!r})'
+    if isinstance(record, Unnamed):
+        return f'{kind}("{record.cls}", "{record.name}")'
     return f'{kind}("{record.old}", "{record.new}")'
 
 
@@ -41,6 +43,8 @@ def _why(fields: Fields) -> str:
         )
     if "packed" in fields:
         told.append(f"fused {', '.join(row.fused for row in fields['packed'])} has no row in this release")
+    if "describe" in fields:
+        told.append(f"layers of class {', '.join(one.cls for one in fields['describe'])} are built without a prefix")
     if "weights" in fields:
         rule = fields["weights"][0]
         told.append(f"the checkpoint writes {rule.old or 'no prefix'} where load_weights takes {rule.new or 'none'}")

@@ -251,21 +251,23 @@ def write_suggestion(
     made = suggestion(zygote, str(report.path), split, report.installed, env, target.stem, choose)
     for one in made.unknown:
         found.add("suggest-unknown", place=target.name, choice=one)
-    gathered = [*found.findings(), *(_choice_finding(choice, target) for choice in made.choices)]
     if made.writable and not made.unknown:
         target.write_text(made.text, encoding="utf-8")
         report.suggested = _told(made, target, env)
-        return gathered
-    if not gathered and made.text:
+    elif made.worse and not any(choice.blocks for choice in made.choices):
         found.add("suggest-worse", place=target.name, left=", ".join(sorted({f.code for f in made.left})))
-    elif not gathered:
+    elif not made.unknown and not made.choices:
         found.add("suggest-nothing", place=target.name)
-    return gathered or found.findings()
+    return [*found.findings(), *(_choice_finding(choice, target) for choice in made.choices)]
 
 
 def _choice_finding(choice: Choice, target: Path) -> Finding:
     code = "suggest-choice" if choice.blocks else "suggest-option"
-    params = {"number": str(choice.number), "what": choice.what, "first": f"{choice.number}.1"}
+    params = {
+        "number": str(choice.number),
+        "what": choice.what,
+        "first": f"{choice.number}.{min(1, len(choice.answers))}",
+    }
     params |= {"file": shlex.quote(str(target)), "alternatives": "\n".join(choice.lines)}
     return Finding(code, target.name, params=params, stage="dry-run")
 
@@ -273,7 +275,8 @@ def _choice_finding(choice: Choice, target: Path) -> Finding:
 def _told(made: Suggestion, target: Path, env: Mapping[str, str]) -> str:
     """What the written patch does, and how a server uses it."""
     left = [f for f in made.left if f.severity is Severity.FAULT]
-    told = "the dry run is clean with it" if not left else f"{len(left)} findings remain with it"
+    remain = "1 finding remains" if len(left) == 1 else f"{len(left)} findings remain"
+    told = f"{remain} with it" if left else "the dry run is clean with it"
     chosen = trial_env(env, target, made.types)
     wanted = [f"{name}={chosen[name]}" for name in (ENV_PATH, ENV_MODELS) if chosen[name]]
     return f"{target}: {told}; {' '.join(wanted)} vllm serve ... uses it"

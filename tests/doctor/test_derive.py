@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from ascend_hotfix.doctor.derive import Proposal, derive
+from ascend_hotfix.doctor.observe import Frame
 from ascend_hotfix.doctor.patchfile import patch_text
 from ascend_hotfix.doctor.rehearsal import Part, Refused
 from ascend_hotfix.names import Prefix, Segments
-from ascend_hotfix.records import Fill, ModelPatch
+from ascend_hotfix.records import Fill, ModelPatch, Unnamed
 
 LAYER = "model.layers.0.mlp"
 SHAPES: dict[str, tuple[int, ...]] = {
@@ -120,12 +121,31 @@ def test_only_a_bias_that_no_layer_has_may_be_zero(
     assert found.fill == []
 
 
+HEADS = {"model.embed_tokens": "Embedding", "lm_head": "ParallelLMHead"}
+
+
+@pytest.mark.parametrize(
+    ("classes", "records"),
+    [
+        (HEADS, [Unnamed(cls, name) for name, cls in HEADS.items()]),
+        (dict.fromkeys(HEADS, "Embedding"), []),  # nothing tells which of them asks
+    ],
+)
+def test_layers_without_a_prefix_are_told_apart_by_their_class(classes: dict[str, str], records: list[Unnamed]) -> None:
+    part = Part("target", "Model", modules=classes, description={f"{name}.weight": "FLOAT" for name in HEADS})
+    part.frames = [Frame("", "embedding", missing=[".weight"], standin="FLOAT", module=name) for name in HEADS]
+    found = derived(part, {})
+    assert found.describe == records
+    assert [len(question.answers) for question in found.questions] == ([] if records else [2])
+
+
 def test_a_written_patch_is_read_back_as_it_was_proposed() -> None:
     proposal = Proposal(
         lookup=[Prefix("model", "core.model")],
         weights=[Prefix("core", "")],
         params=[Segments("experts.routed_experts", "experts")],
         fill=[Fill("**.gate.bias", 0.0)],
+        describe=[Unnamed("ParallelLMHead", "lm_head")],
         override=[Prefix("core", "")],
     )
     scope: dict[str, Any] = {}
