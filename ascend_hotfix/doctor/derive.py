@@ -57,7 +57,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Question:
-    """What the names leave open, and the answers of which one may be right.
+    """What the names leave open, and the answers of which one may be right; none where it is no matter of names.
 
     A patch is not written before the question is answered, unless *blocks* is False: then no rule depends on it.
     """
@@ -187,7 +187,8 @@ def _description_rules(part: Part, seen: Evidence, tensors: Mapping[str, Any]) -
             continue
         scheme = _scheme_for(name, seen, part, tensors, known)
         if scheme is None:
-            untold.setdefault(pattern(f".{name}.")[1:-1], []).append(name)
+            shape = "." if name.startswith(".") else pattern(f".{name}.")[1:-1]
+            untold.setdefault(shape, []).append(name)
         elif scheme not in result.types:
             result.types.append(scheme)
     result.questions += [_of_scheme(shape, names, part, known) for shape, names in untold.items()]
@@ -196,12 +197,8 @@ def _description_rules(part: Part, seen: Evidence, tensors: Mapping[str, Any]) -
 
 def _of_scheme(shape: str, names: list[str], part: Part, known: Mapping[str, str]) -> Question:
     """Names that the description lacks, where neither their tensors nor their siblings tell the scheme."""
-    if not shape:
-        layers = _without_prefix(part)
-        found = list(dict.fromkeys(one for module in layers for one in _called(module, known)))
-        answers = [Answer("lookup", Exact("", one), f"'' -> {one}") for one in found[:MOST_ANSWERS]]
-        told = f"{len(layers)} layers that were built without a prefix ({', '.join(layers[:3])}) ask for one name"
-        return Question(told, tuple(answers))
+    if shape in ("", "."):
+        return _of_empty_prefix(names, part, known)
     siblings = Counter(scheme for one, scheme in known.items() if one.rpartition(".")[2] == shape.rpartition(".")[2])
     schemes = dict.fromkeys(
         [*(s for s, _ in siblings.most_common()), *(s for s, _ in Counter(known.values()).most_common())]
@@ -210,6 +207,18 @@ def _of_scheme(shape: str, names: list[str], part: Part, known: Mapping[str, str
     return Question(
         f"the description lacks {len(names)} layers {shape}, and their tensors do not tell the scheme", tuple(answers)
     )
+
+
+def _of_empty_prefix(names: list[str], part: Part, known: Mapping[str, str]) -> Question:
+    """Layers that were built without a prefix, or in a part that was: on every layer they ask for one name."""
+    modules = [] if names[0] else _without_prefix(part)
+    found = list(dict.fromkeys(one for module in modules for one in _called(module, known)))
+    answers = [Answer("lookup", Exact("", one), f"'' -> {one}") for one in found[:MOST_ANSWERS]]
+    asked = ", ".join(name or "an empty name" for name in names[:3])
+    who = "layers whose part is built without its prefix"
+    if modules:
+        who = f"layers that are built without a prefix ({', '.join(modules[:3])})"
+    return Question(f"{who} ask the description for {asked}", tuple(answers), blocks=bool(answers))
 
 
 def _fused_alias(name: str, known: Mapping[str, str], rules: Iterable[Rule]) -> Rule | None:
@@ -268,7 +277,7 @@ def _scheme_for(
     name: str, seen: Evidence, part: Part, tensors: Mapping[str, Any], known: Mapping[str, str]
 ) -> Scheme | None:
     """The scheme of a name that the description lacks, told by the tensors of its layer."""
-    if not name:
+    if not name or name.startswith("."):
         return None
     module = seen.missing[name].module
     parameters = {p for p in part.parameters if p.rpartition(".")[0] == module}

@@ -262,6 +262,8 @@ def write_suggestion(
 
 
 def _choice_finding(choice: Choice, target: Path) -> Finding:
+    if not choice.answers:
+        return Finding("suggest-no-name", target.name, params={"what": choice.what}, stage="dry-run")
     code = "suggest-choice" if choice.blocks else "suggest-option"
     params = {
         "number": str(choice.number),

@@ -700,6 +700,12 @@ TEXTS: dict[str, Text] = {
         "without an answer they stay as memory was",
         "compare with the float model; ascend-hotfix doctor DIR --suggest {file} --choose {first} takes the first",
     ),
+    "suggest-no-name": Text(
+        NOTE,
+        "no rule about names mends this: {what}",
+        "the finding stays: each of them asks for the same name, whatever layer it is in",
+        "a patch can say where the part is: Inside(class, class around it, name), see docs/records.md",
+    ),
     "suggest-unknown": Text(
         NOTE,
         "no choice {choice} was left open",

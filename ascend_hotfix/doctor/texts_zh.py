@@ -549,6 +549,11 @@ TEXTS_ZH: dict[str, tuple[str, str, str]] = {
         "不作选择时，这些参数保持内存中的随机内容",
         "与浮点模型比较；ascend-hotfix doctor DIR --suggest {file} --choose {first} 采用第一项",
     ),
+    "suggest-no-name": (
+        "改名规则解决不了：{what}",
+        "该结果仍然存在：无论位于哪一层，它们查询的都是同一个名字",
+        "补丁可以说明该部件的位置：Inside(类, 外层的类, 名字)，见 docs/records.md",
+    ),
     "suggest-unknown": (
         "没有选择 {choice}",
         "没有写入 {place}",

@@ -139,6 +139,15 @@ def test_layers_without_a_prefix_are_told_apart_by_their_class(classes: dict[str
     assert [len(question.answers) for question in found.questions] == ([] if records else [2])
 
 
+def test_a_part_without_its_prefix_is_no_matter_of_names() -> None:
+    part = Part("target", "Model", description={"model.layers.0.mlp.shared.up_proj.weight": "W8A8"})
+    part.frames = [
+        Frame(".up_proj", "linear", missing=[".up_proj.weight"], standin="W8A8", module=f"{LAYER}.shared.up_proj")
+    ]
+    found = derived(part, {})
+    assert not found and [(question.answers, question.blocks) for question in found.questions] == [((), False)]
+
+
 def test_a_written_patch_is_read_back_as_it_was_proposed() -> None:
     proposal = Proposal(
         lookup=[Prefix("model", "core.model")],

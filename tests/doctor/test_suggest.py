@@ -372,3 +372,12 @@ def test_a_parameter_that_a_loader_asks_by_its_old_name_gets_that_name_too(upstr
     assert any("asked model.layers.*.mtp_block.moe.experts.w13_weight" in finding.message for finding in made.before)
     assert made.writable and "params=(" in made.text
     assert {finding.message for finding in made.left} <= shipped
+
+
+def test_parts_that_are_built_without_a_prefix_are_said_to_be_no_matter_of_names(
+    upstreams: Any, tmp_path: Path
+) -> None:
+    folder = CHECKPOINTS / "hunyuan_v1_moe-w8a8_default"
+    made = suggested(upstreams, "0.11", folder, "none")
+    assert made.text == "" and [(choice.answers, choice.blocks) for choice in made.choices] == [((), False)] * 2
+    assert made.choices[1].what.endswith("ask the description for .gate_proj, .up_proj, .down_proj")
