@@ -29,7 +29,9 @@ FUSED: dict[str, tuple[tuple[int, ...], str]] = {
 
 def derived(part: Part, shapes: Mapping[str, tuple[int, ...]], before: Proposal | None = None) -> Proposal:
     tensors = {name: SimpleNamespace(dtype="BF16", shape=shape) for name, shape in shapes.items()}
-    rehearsal: Any = SimpleNamespace(checkpoint=SimpleNamespace(tensors=tensors, config={}), parts=[part])
+    rehearsal: Any = SimpleNamespace(
+        checkpoint=SimpleNamespace(tensors=tensors, config={}), parts=[part], drafted=set()
+    )
     return derive(rehearsal, before)
 
 
