@@ -64,6 +64,7 @@ BITS = {
     **dict.fromkeys(("I64", "U64", "F64", "C64"), 64),
 }
 _INT = frozenset({int})
+_NESTS = frozenset({dict, list})
 _NUMBERED = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<total>\d{5})\.safetensors")
 _RANK = re.compile(r"model-rank-(?P<rank>\d+)-part-(?P<part>\d+)\.safetensors")
 _RANK_FOLDER = re.compile(r"rank_?\d+")
@@ -205,14 +206,30 @@ def _refuse_special(path: Path) -> None:
         raise OSError("it is a folder" if path.is_dir() else "it is no regular file")
 
 
-def _twice(pairs: Sequence[tuple[str, Any]]) -> list[str]:
-    """Keys that *pairs* has more than once with different values, with these values."""
-    first: dict[str, Any] = {}
-    return [
-        f"{key} ({json.dumps(first[key])[:LONGEST]}, then {json.dumps(value)[:LONGEST]})"
-        for key, value in pairs
-        if first.setdefault(key, value) != value
-    ]
+def _keys(content: Any) -> int:
+    """How many keys there are in *content* and in all that it holds."""
+    own, held = (len(content), content.values()) if isinstance(content, dict) else (0, content)
+    return own + sum([_keys(value) for value in held if type(value) in _NESTS])
+
+
+def _repeated(text: str, content: Any) -> list[str]:
+    """Keys that an object of JSON *text* has more than once with different values, with these values.
+
+    *content* is what was read from it, without the repeated ones. Only where the text has more colons than that has
+    keys, it is read again, pair by pair: for every file that would take half as long again.
+    """
+    found: list[str] = []
+
+    def unite(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        first: dict[str, Any] = {}
+        for key, value in pairs:
+            if first.setdefault(key, value) != value:
+                found.append(f"{key} ({json.dumps(first[key])[:LONGEST]}, then {json.dumps(value)[:LONGEST]})")
+        return dict(pairs)
+
+    if isinstance(content, dict) and text.count(":") != _keys(content):
+        json.loads(text, object_pairs_hook=unite)
+    return found
 
 
 def _read_json(path: Path, found: Collector) -> dict[str, Any] | None:
@@ -227,17 +244,11 @@ def _read_json(path: Path, found: Collector) -> dict[str, Any] | None:
     if data.startswith(b"version https://git-lfs"):
         found.add("lfs-pointer", place, place=place)
         return None
-    repeated: list[str] = []
-
-    def unite(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        content = dict(pairs)
-        if len(content) < len(pairs):
-            repeated.extend(_twice(pairs))
-        return content
-
     try:
         # upstream opens these files as UTF-8 text, in which json takes no byte order mark
-        content = json.loads(data.decode(), object_pairs_hook=unite)
+        text = data.decode()
+        content = json.loads(text)
+        repeated = _repeated(text, content)
     except UnicodeDecodeError as error:
         found.add("json-encoding", place=place, problem=f"byte {error.start} is no UTF-8")
         return None

@@ -208,6 +208,14 @@ def test_key_given_twice_with_two_values(file: str, end: str, example: str, tmp_
     assert (finding.code, finding.place, finding.examples) == ("json-repeated", file, (example,))
 
 
+def test_key_given_twice_inside_another_object(tmp_path: Path) -> None:
+    root = tiny().write(tmp_path)
+    text = (root / "config.json").read_text()
+    (root / "config.json").write_text(text[:-1] + ', "rope" : [{"theta": 1, "note": "a\\":", "theta" : 2}]}')
+    (finding,) = read_checkpoint(root).findings
+    assert (finding.code, finding.examples) == ("json-repeated", ("theta (1, then 2)",))
+
+
 def test_key_given_twice_with_one_value_is_no_finding(tmp_path: Path) -> None:
     root = tiny().write(tmp_path)
     (root / "config.json").write_text((root / "config.json").read_text()[:-1] + ', "num_hidden_layers": 3}')
