@@ -21,6 +21,7 @@ from ascend_hotfix.doctor.patchfile import FIELDS, record_text
 from ascend_hotfix.doctor.rehearsal import Part, fused_rows
 from ascend_hotfix.names import Exact, Prefix, Rule, Segments, Suffix
 from ascend_hotfix.records import Drop, Fill, ModelPatch, Packed, Scheme, Unnamed
+from ascend_hotfix.words import counted
 
 __all__ = ["Answer", "Proposal", "Question", "derive"]
 
@@ -367,7 +368,7 @@ def _of_rest(
         groups.setdefault(_starred(strange) + ("" if strange == name else ".**"), []).append(name)
     for shape, group in groups.items():
         modules = list(dict.fromkeys(name.rpartition(".")[0] for name in group))
-        first, told = group[0], _plural(len(group), "tensor")
+        first, told = group[0], counted(len(group), "tensor")
         answers = [
             Answer("weights", rule, f"{first} -> {rule.apply(first)}; {told} renamed")
             for rule in _siblings(modules, by_module, fits)
@@ -383,10 +384,6 @@ def _heads(name: str) -> Iterator[str]:
     """What *name* begins with, segment by segment."""
     segments = name.split(".")
     return (".".join(segments[:end]) for end in range(1, len(segments) + 1))
-
-
-def _plural(count: int, what: str) -> str:
-    return f"{count} {what}{'s' if count != 1 else ''}"
 
 
 def _siblings(modules: list[str], by_module: Mapping[str, set[str]], fits: Callable[[str, str], bool]) -> list[Rule]:
@@ -453,7 +450,7 @@ def _fill_questions(names: Iterable[str]) -> Iterator[Question]:
         groups.setdefault(f"**.{'.'.join(_starred(name).split('.')[-3:])}", []).append(name)
     for shape, held in groups.items():
         note = "right only if the float model has zeros there: compare with it"
-        what = f"no tensor fills {_plural(len(held), 'parameter')} {shape}, such as {held[0]}"
+        what = f"no tensor fills {counted(len(held), 'parameter')} {shape}, such as {held[0]}"
         yield Question(what, (Answer("fill", Fill(shape), note),), blocks=False)
 
 

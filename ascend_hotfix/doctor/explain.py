@@ -15,7 +15,7 @@ from ascend_hotfix.doctor.align import nearest
 from ascend_hotfix.doctor.checkpoint import UNREAD, NotACheckpoint, read_checkpoint
 from ascend_hotfix.doctor.dryrun import Rehearsal, Split, call, rehearse, start
 from ascend_hotfix.doctor.report import CouldNotRun, padded
-from ascend_hotfix.doctor.texts import explained, label_of
+from ascend_hotfix.doctor.texts import label_of, phrase
 
 __all__ = ["command", "explain", "lines"]
 
@@ -115,29 +115,29 @@ def _tensor_lines(one: Mapping[str, Any], language: str) -> list[str]:
     shape = "x".join(map(str, one["shape"])) or "scalar"
     text = [
         _row("checkpoint", f"{one['name']}  {one['dtype']} {shape}  ({one['file']})", language),
-        _row("description", one["scheme"] or explained("no entry", language), language),
+        _row("description", one["scheme"] or phrase("no entry", language), language),
         *(_row("rule", rule, language, "  ") for rule in one["rules"]),
     ]
     for role, *parameters in one["lands"]:
         text += [_row("parameter", f"{parameter}  ({role})", language) for parameter in parameters]
     for role, error, place in one["refused"]:
-        text.append(_row("refused", explained("refused", language, role=role, error=error, place=place), language))
+        text.append(_row("refused", phrase("refused", language, role=role, error=error, place=place), language))
     if not one["lands"] and not one["refused"]:
-        text.append(_row("parameter", explained("nowhere", language), language))
+        text.append(_row("parameter", phrase("nowhere", language), language))
     return [*text, ""]
 
 
 def _module_lines(one: Mapping[str, Any], language: str) -> list[str]:
-    method = one["method"] or explained("no method", language)
+    method = one["method"] or phrase("no method", language)
     below = [
-        ("asks as", one["prefix"] or explained("no prefix", language)),
+        ("asks as", one["prefix"] or phrase("no prefix", language)),
         *(("finds", f"{key}: {scheme}") for key, scheme in one["answers"].items()),
         *(("misses", key) for key in one["missing"]),
         *(("rule", rule) for rule in one["rules"]),
-        ("gets", explained("float", language, method=method) if one["float"] else method),
+        ("gets", phrase("float", language, method=method) if one["float"] else method),
         *((("error", one["error"]),) if one["error"] else ()),
     ]
-    head = _row("module", f"{one['module'] or explained('not built', language)}  ({one['role']})", language)
+    head = _row("module", f"{one['module'] or phrase('not built', language)}  ({one['role']})", language)
     return [head, *(_row(label, text, language, "  ") for label, text in below)]
 
 
@@ -146,10 +146,10 @@ def lines(told: Mapping[str, Any], language: str = "en") -> list[str]:
     text = [line for one in told["tensors"] for line in _tensor_lines(one, language)]
     more = told["total"] - len(told["tensors"])
     if more:
-        text += [explained("more", language, count=more), ""]
+        text += [phrase("more", language, count=more), ""]
     text += [line for one in told["parts"] for line in _module_lines(one, language)]
     if not told["tensors"] and not told["parts"]:
-        text.append(explained("unknown", language, name=told["name"]))
+        text.append(phrase("unknown", language, name=told["name"]))
         text += [_row("like it", near, language, "  ") for near in told["near"]]
         text += told.get("failure", [])
     return text

@@ -19,7 +19,7 @@ from enum import IntEnum
 
 from ascend_hotfix.doctor.texts import TEXTS, text_of
 
-__all__ = ["Collector", "Finding", "Severity", "exit_code", "pattern", "plural", "told_apart", "worst_first"]
+__all__ = ["Collector", "Finding", "Severity", "exit_code", "pattern", "told_apart", "worst_first"]
 
 EXAMPLES = 2
 PATTERNS = 4
@@ -37,11 +37,6 @@ class Severity(IntEnum):
     @property
     def label(self) -> str:
         return self.name.lower()
-
-
-def plural(count: int, noun: str) -> str:
-    """*count* with its noun: ``1 file``, ``2 files``."""
-    return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
 def pattern(name: str) -> str:

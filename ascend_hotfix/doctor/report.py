@@ -19,10 +19,10 @@ from typing import Any, TextIO
 
 from ascend_hotfix import __version__
 from ascend_hotfix.doctor.checkpoint import Checkpoint, model_types
-from ascend_hotfix.doctor.findings import Finding, Severity, plural, worst_first
+from ascend_hotfix.doctor.findings import Finding, Severity, worst_first
 from ascend_hotfix.doctor.releases import listed_from
 from ascend_hotfix.doctor.schemes import is_float
-from ascend_hotfix.doctor.texts import label_of
+from ascend_hotfix.doctor.texts import label_of, phrase, said_in
 
 __all__ = [
     "JSON_VERSION",
@@ -251,18 +251,19 @@ def _finding_text(report: Report, finding: Finding, width: int, colour: bool, la
     return lines
 
 
-def _head(report: Report) -> list[tuple[str, str]]:
+def _head(report: Report, language: str) -> list[tuple[str, str]]:
     """What was looked at: (label, text) rows."""
     rows = [("path", report.path)]
     about = _checkpoint_json(report)
     if about is not None:
-        names = ", ".join(about["model_types"][:2]) or "no model_type"
-        rows.append(("model", f"{names} ({', '.join(about['architectures']) or 'no architecture'})"))
-        rows.append(("weights", f"{plural(about['tensors'], 'tensor')} in {plural(about['files'], 'file')}"))
+        names = ", ".join(about["model_types"][:2]) or phrase("no model type", language)
+        classes = ", ".join(about["architectures"]) or phrase("no architecture", language)
+        rows.append(("model", f"{names} ({classes})"))
+        rows.append(("weights", phrase("size", language, tensors=about["tensors"], files=about["files"])))
         if about["schemes"] or (report.checkpoint is not None and report.checkpoint.ranks):
             rows.append(("serve as", report.command))
         if about["listed_from"]:
-            rows.append(("known", f"to vllm-ascend from {about['listed_from']}"))
+            rows.append(("known", phrase("known from", language, release=about["listed_from"])))
         if about["schemes"]:
             rows.append(("schemes", ", ".join(f"{scheme} {count}" for scheme, count in about["schemes"].items())))
     if report.installed:
@@ -270,8 +271,8 @@ def _head(report: Report) -> list[tuple[str, str]]:
     if report.fixes:
         rows.append(("patched", ", ".join(f"{name} {count}" for name, count in sorted(report.fixes.items()))))
     for stage in report.stages:
-        took = f"{stage.seconds:.1f} s" if stage.status == "done" else stage.status
-        rows.append((stage.name, took + (f": {stage.reason}" if stage.reason else "")))
+        key = "seconds" if stage.status == "done" else stage.status
+        rows.append((stage.name, phrase(key, language, seconds=f"{stage.seconds:.1f}", reason=stage.reason)))
     return rows
 
 
@@ -280,29 +281,29 @@ def _overview(report: Report, width: int, colour: bool, language: str) -> list[s
     rows = [
         (f.severity, str(f.count), f.code, f.place or next(iter(f.patterns), "")) for f in worst_first(report.findings)
     ]
-    counts = max(len("count"), *(len(row[1]) for row in rows))
-    codes = max(len("finding"), *(len(row[2]) for row in rows))
-    lines = [f"{'severity':<{LABEL}}{'count':>{counts}}  {'finding':<{codes}}  where"]
-    for severity, count, code, place in rows:
-        label = _label(severity, colour, language)
+    severity, count, finding, where = (label_of(one, language) for one in ("severity", "count", "finding", "where"))
+    counts = max(_columns(count), *(len(row[1]) for row in rows))
+    codes = max(_columns(finding), *(len(row[2]) for row in rows))
+    lines = [f"{padded(severity)}{' ' * (counts - _columns(count))}{count}  {padded(finding, codes)}  {where}"]
+    for level, count, code, place in rows:
         room = max(width - LABEL - counts - codes - 4, 8)
         shown = place if len(place) <= room else "..." + place[-(room - 3) :]
-        lines.append(f"{label}{count:>{counts}}  {code:<{codes}}  {shown}".rstrip())
+        lines.append(f"{_label(level, colour, language)}{count:>{counts}}  {code:<{codes}}  {shown}".rstrip())
     return lines
 
 
-def _verdict(report: Report) -> str:
-    counts = ", ".join(plural(report.count(severity), severity.label) for severity in reversed(Severity))
+def _verdict(report: Report, language: str) -> str:
     code = report.exit_code
     if code == FAULTS:
-        return f"{counts}: as it is, this checkpoint does not load right"
-    if code == NOT_CHECKED:
-        return f"{counts}: could not be checked to the end"
-    if report.options.static_only:
-        return f"{counts}: the files are in order; whether this vLLM loads them right is for the dry run"
-    if report.fixes:
-        return f"{counts}: this checkpoint loads right with the fixes above; names, shapes and schemes fit, values are not read"
-    return f"{counts}: this checkpoint loads right"
+        key = "wrong"
+    elif code == NOT_CHECKED:
+        key = "unchecked"
+    elif report.options.static_only:
+        key = "files right"
+    else:
+        key = "right patched" if report.fixes else "right"
+    counts = {f"{severity.label}s": report.count(severity) for severity in Severity}
+    return phrase("counts", language, **counts, verdict=phrase(key, language))
 
 
 def to_text(report: Report, width: int | None = None, colour: bool = False, language: str = "en") -> str:
@@ -310,8 +311,8 @@ def to_text(report: Report, width: int | None = None, colour: bool = False, lang
     columns = width if width is not None else min(shutil.get_terminal_size((100, 24)).columns, 140)
     rule = "-" * columns
     lines: list[str] = []
-    for label, text in _head(report):
-        lines.extend(_wrapped(label, text, columns))
+    for label, text in _head(report, language):
+        lines.extend(_wrapped(label_of(label, language), text, columns))
     if len(report.findings) > 1:
         lines += [rule, *_overview(report, columns, colour, language)]
     for finding in worst_first(report.findings):
@@ -319,9 +320,9 @@ def to_text(report: Report, width: int | None = None, colour: bool = False, lang
         lines.extend(_finding_text(report, finding, columns, colour, language))
     lines.append(rule)
     if report.suggested is not None:
-        lines.extend(_wrapped("suggested", report.suggested, columns))
+        lines.extend(_wrapped(label_of("suggested", language), str(said_in(language, report.suggested)), columns))
     worst = max((f.severity for f in report.findings), default=None)
-    verdict = "\n".join(_fold(_verdict(report), columns))
+    verdict = "\n".join(_fold(_verdict(report, language), columns))
     lines.append(_painted(verdict, "32;1" if worst is None else COLOURS[worst], colour))
     return "\n".join(lines)
 

@@ -17,6 +17,7 @@ from ascend_hotfix.doctor.findings import Collector, Finding, Severity, worst_fi
 from ascend_hotfix.doctor.report import CouldNotRun, Options, Report, Stage
 from ascend_hotfix.doctor.static import check_static
 from ascend_hotfix.doctor.structure import Filling
+from ascend_hotfix.doctor.texts import Phrase
 from ascend_hotfix.toggles import strict
 
 __all__ = ["diagnose"]
@@ -61,7 +62,7 @@ def _dry_stage(report: Report, suggest: Path | None, progress: Progress | None) 
     """
     blocked = blocking(report)
     if blocked:
-        report.stages.append(Stage("dry run", "skipped", reason=f"mend {blocked} first"))
+        report.stages.append(Stage("dry run", "skipped", reason=Phrase("mend first", codes=blocked)))
         return
     started = time.perf_counter()
     try:
@@ -69,7 +70,7 @@ def _dry_stage(report: Report, suggest: Path | None, progress: Progress | None) 
     except ModuleNotFoundError as error:
         if error.name != DRY_RUN:
             raise
-        report.stages.append(Stage("dry run", "failed", reason=f"this build of ascend-hotfix has no {DRY_RUN}"))
+        report.stages.append(Stage("dry run", "failed", reason=Phrase("no dry run", module=DRY_RUN)))
         return
     try:
         report.findings += without_echoes(report.findings, dry.run(report, suggest=suggest, progress=progress))
@@ -79,7 +80,7 @@ def _dry_stage(report: Report, suggest: Path | None, progress: Progress | None) 
     except Exception as error:
         if strict():
             raise
-        reason = f"internal error: {type(error).__name__}: {error}; ASCEND_HOTFIX_STRICT=1 shows where"
+        reason = Phrase("internal error", error=f"{type(error).__name__}: {error}")
         report.stages.append(Stage("dry run", "failed", time.perf_counter() - started, reason))
         return
     report.findings = worst_first(report.findings)
@@ -185,8 +186,11 @@ def diagnose(
 
 def _unwritten(report: Report, suggest: Path) -> str | None:
     """Why *suggest* was not written, where no stage got so far as to say so in a finding."""
-    stopped = [f"{stage.name} {stage.status}: {stage.reason}" for stage in report.stages if stage.status != "done"]
-    return f"{suggest} is not written; {stopped[-1]}" if stopped else None
+    stopped = [stage for stage in report.stages if stage.status != "done"]
+    if not stopped:
+        return None
+    why = Phrase(stopped[-1].status, reason=stopped[-1].reason)
+    return Phrase("not written", file=suggest, stage=Phrase(stopped[-1].name), why=why)
 
 
 def _second_stage(report: Report, suggest: Path | None, progress: Progress | None) -> None:
@@ -196,6 +200,6 @@ def _second_stage(report: Report, suggest: Path | None, progress: Progress | Non
         report.stages.append(Stage("dry run", "skipped", reason="--static-only"))
     elif "vllm" not in installed or "vllm-ascend" not in installed:
         missing = " and ".join(name for name in ("vllm", "vllm-ascend") if name not in installed)
-        report.stages.append(Stage("dry run", "failed", reason=f"{missing} not installed; --static-only leaves it out"))
+        report.stages.append(Stage("dry run", "failed", reason=Phrase("not installed", missing=missing)))
     else:
         _dry_stage(report, suggest, progress)

@@ -12,11 +12,12 @@ from typing import NamedTuple
 
 from ascend_hotfix.doctor.checkpoint import model_types
 from ascend_hotfix.doctor.config import DRAFT_COUNTS, EXPERT_COUNTS, SIZE
-from ascend_hotfix.doctor.findings import pattern, plural
+from ascend_hotfix.doctor.findings import pattern
 from ascend_hotfix.doctor.schemes import is_float, scheme_of
 from ascend_hotfix.doctor.view import TOWERS, WEIGHTS, Experts, View, layer_count, number_of
 from ascend_hotfix.names import matches
 from ascend_hotfix.versions import fits
+from ascend_hotfix.words import counted
 
 __all__ = [
     "Filling",
@@ -104,7 +105,7 @@ def _check_expert_numbers(view: View, layers: Mapping[str, Experts], expected: i
         for number in sorted(experts.numbers - wanted):
             view.found.add("expert-surplus", f"{container}.{number}", expected=here)
     spans = {_spans(numbers) for numbers in missing.values()}
-    where = spans.pop() if len(spans) == 1 else f"other ones in each of {plural(len(missing), 'layer')}"
+    where = spans.pop() if len(spans) == 1 else f"other ones in each of {counted(len(missing), 'layer')}"
     names = [f"{container}.{number}" for container, numbers in missing.items() for number in numbers]
     for name in names:
         view.found.add("expert-absent", name, where=where)

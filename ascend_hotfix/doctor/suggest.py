@@ -22,6 +22,7 @@ from ascend_hotfix.doctor.derive import Proposal, derive
 from ascend_hotfix.doctor.dryrun import Split, call, finding_data, finding_of, rehearse, run_split, toggle_env
 from ascend_hotfix.doctor.findings import Collector, Finding, Severity
 from ascend_hotfix.doctor.patchfile import patch_text
+from ascend_hotfix.doctor.texts import Phrase
 
 if TYPE_CHECKING:
     from ascend_hotfix.doctor.report import Report
@@ -277,8 +278,6 @@ def _choice_finding(choice: Choice, target: Path) -> Finding:
 def _told(made: Suggestion, target: Path, env: Mapping[str, str]) -> str:
     """What the written patch does, and how a server uses it."""
     left = [f for f in made.left if f.severity is Severity.FAULT]
-    remain = "1 finding remains" if len(left) == 1 else f"{len(left)} findings remain"
-    told = f"{remain} with it" if left else "the dry run is clean with it"
     chosen = trial_env(env, target, made.types)
-    wanted = [f"{name}={chosen[name]}" for name in (ENV_PATH, ENV_MODELS) if chosen[name]]
-    return f"{target}: {told}; {' '.join(wanted)} vllm serve ... uses it"
+    wanted = " ".join(f"{name}={chosen[name]}" for name in (ENV_PATH, ENV_MODELS) if chosen[name])
+    return Phrase("remain with it" if left else "clean with it", file=target, count=len(left), environment=wanted)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from string import Formatter
 
-__all__ = ["EXPLAINED", "LANGUAGES", "TEXTS", "Text", "explained", "label_of", "text_of"]
+__all__ = ["LANGUAGES", "PHRASES", "TEXTS", "Phrase", "Text", "label_of", "phrase", "said_in", "text_of"]
 
 LANGUAGES = ("en", "zh")
 ALWAYS = frozenset({"count", "place", "example"})
@@ -758,7 +758,7 @@ TEXTS: dict[str, Text] = {
 }
 
 
-EXPLAINED = {
+PHRASES = {
     "no entry": "no entry of this name",
     "refused": "by the {role}: {error} ({place})",
     "nowhere": "none: the loader leaves it aside without a word",
@@ -768,16 +768,62 @@ EXPLAINED = {
     "no method": "none",
     "float": "{method} (float)",
     "unknown": "{name}: no tensor, module, prefix or parameter has this name",
+    "no model type": "no model_type",
+    "no architecture": "no architecture",
+    "size": "{tensors:tensor|tensors} in {files:file|files}",
+    "known from": "to vllm-ascend from {release}",
+    "seconds": "{seconds} s",
+    "static": "static",
+    "dry run": "dry run",
+    "skipped": "skipped: {reason}",
+    "failed": "failed: {reason}",
+    "mend first": "mend {codes} first",
+    "no dry run": "this build of ascend-hotfix has no {module}",
+    "internal error": "internal error: {error}; ASCEND_HOTFIX_STRICT=1 shows where",
+    "not installed": "{missing} not installed; --static-only leaves it out",
+    "clean with it": "{file}: the dry run is clean with it; {environment} vllm serve ... uses it",
+    "remain with it": "{file}: {count:finding remains|findings remain} with it; {environment} vllm serve ... uses it",
+    "not written": "{file} is not written; {stage} {why}",
+    "counts": "{faults:fault|faults}, {warnings:warning|warnings}, {notes:note|notes}: {verdict}",
+    "wrong": "as it is, this checkpoint does not load right",
+    "unchecked": "could not be checked to the end",
+    "files right": "the files are in order; whether this vLLM loads them right is for the dry run",
+    "right patched": "this checkpoint loads right with the fixes above; names, shapes and schemes fit, values are not read",
+    "right": "this checkpoint loads right",
 }
-"""What ``explain`` says beside names and labels."""
+"""What the report and ``explain`` say beside findings, names and labels."""
 
 
-def explained(key: str, language: str = "en", **values: object) -> str:
-    """The phrase of :data:`EXPLAINED` in *language*, filled with *values*."""
-    table = EXPLAINED
+def phrase(key: str, language: str = "en", **values: object) -> str:
+    """The phrase of :data:`PHRASES` in *language*, filled with *values*."""
+    return _filled(key, language, values)
+
+
+def _filled(key: str, language: str, values: Mapping[str, object]) -> str:
+    table = PHRASES
     if language == "zh":
-        from ascend_hotfix.doctor.texts_zh import EXPLAINED_ZH as table
-    return table[key].format_map({name: _Value(value) for name, value in values.items()})
+        from ascend_hotfix.doctor.texts_zh import PHRASES_ZH as table
+    return table[key].format_map({name: _Value(said_in(language, value)) for name, value in values.items()})
+
+
+class Phrase(str):
+    """A phrase in English, as machines read it, that a person can have in another language: :func:`said_in`."""
+
+    _said: tuple[str, dict[str, object]]
+
+    def __new__(cls, key: str, **values: object) -> Phrase:
+        self = super().__new__(cls, _filled(key, "en", values))
+        self._said = key, values
+        return self
+
+    def in_language(self, language: str) -> str:
+        key, values = self._said
+        return _filled(key, language, values)
+
+
+def said_in(language: str, text: object) -> object:
+    """*text* in *language*, where it is a :class:`Phrase`."""
+    return text.in_language(language) if isinstance(text, Phrase) else text
 
 
 def text_of(code: str, language: str = "en") -> Text:

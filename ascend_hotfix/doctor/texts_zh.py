@@ -5,7 +5,7 @@ Each code has its entry. Placeholders are those of the English sentences.
 
 from __future__ import annotations
 
-__all__ = ["EXPLAINED_ZH", "LABELS_ZH", "TEXTS_ZH"]
+__all__ = ["LABELS_ZH", "PHRASES_ZH", "TEXTS_ZH"]
 
 REDOWNLOAD = "重新下载 {place}，并与发布方给出的大小或校验值比较"
 REQUANTIZE = "换用完整的权重，或用 msModelSlim 重新量化"
@@ -34,9 +34,24 @@ LABELS_ZH = {
     "gets": "量化方法",
     "error": "错误",
     "like it": "相近",
+    "path": "路径",
+    "model": "模型",
+    "weights": "权重",
+    "serve as": "服务命令",
+    "known": "支持版本",
+    "schemes": "量化方案",
+    "installed": "已安装",
+    "patched": "已修复",
+    "static": "静态检查",
+    "dry run": "试加载",
+    "suggested": "建议补丁",
+    "severity": "级别",
+    "count": "数量",
+    "finding": "结果",
+    "where": "位置",
 }
 
-EXPLAINED_ZH = {
+PHRASES_ZH = {
     "no entry": "没有这个名字的条目",
     "refused": "{role} 拒绝：{error}（{place}）",
     "nowhere": "无：加载时被悄悄放弃",
@@ -46,6 +61,28 @@ EXPLAINED_ZH = {
     "no method": "无",
     "float": "{method}（浮点）",
     "unknown": "{name}：没有这个名字的张量、模块、前缀或参数",
+    "no model type": "没有 model_type",
+    "no architecture": "没有 architectures",
+    "size": "{files} 个文件，{tensors} 个张量",
+    "known from": "vllm-ascend {release} 起",
+    "seconds": "{seconds} 秒",
+    "static": LABELS_ZH["static"],
+    "dry run": LABELS_ZH["dry run"],
+    "skipped": "跳过：{reason}",
+    "failed": "未能进行：{reason}",
+    "mend first": "请先解决 {codes}",
+    "no dry run": "这个 ascend-hotfix 安装缺少 {module}",
+    "internal error": "内部错误：{error}；ASCEND_HOTFIX_STRICT=1 会显示位置",
+    "not installed": "未安装 {missing}；--static-only 可略过这一步",
+    "clean with it": "{file}：使用它时试加载没有发现错误；启动方式：{environment} vllm serve ...",
+    "remain with it": "{file}：使用它后仍有 {count} 条结果；启动方式：{environment} vllm serve ...",
+    "not written": "没有写入 {file}；{stage}{why}",
+    "counts": "{faults} 个错误，{warnings} 个警告，{notes} 个提示：{verdict}",
+    "wrong": "照现在这样，这份权重不能正确加载",
+    "unchecked": "检查未能全部完成",
+    "files right": "文件没有问题；这个版本的 vLLM 能否正确加载，要由试加载判断",
+    "right patched": "应用上述修复后，这份权重可以正确加载；名字、形状和方案相符，没有读取数值",
+    "right": "这份权重可以正确加载",
 }
 
 TEXTS_ZH: dict[str, tuple[str, str, str]] = {

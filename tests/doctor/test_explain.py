@@ -12,8 +12,8 @@ from writer import tiny
 
 from ascend_hotfix import cli
 from ascend_hotfix.doctor import explain
-from ascend_hotfix.doctor.texts import EXPLAINED, LANGUAGES, explained
-from ascend_hotfix.doctor.texts_zh import EXPLAINED_ZH
+from ascend_hotfix.doctor.texts import LANGUAGES, PHRASES, phrase
+from ascend_hotfix.doctor.texts_zh import PHRASES_ZH
 
 TENSOR = {
     "name": "model.norm.weight",
@@ -47,8 +47,8 @@ def columns(text: str) -> int:
 
 
 def test_every_phrase_has_its_translation() -> None:
-    assert sorted(EXPLAINED) == sorted(EXPLAINED_ZH)
-    assert [explained("more", count=n) for n in (1, 2)] == ["... and 1 tensor more", "... and 2 tensors more"]
+    assert sorted(PHRASES) == sorted(PHRASES_ZH)
+    assert [phrase("more", count=n) for n in (1, 2)] == ["... and 1 tensor more", "... and 2 tensors more"]
 
 
 def test_a_name_in_english() -> None:
@@ -92,7 +92,7 @@ def test_command_asks_and_answers_in_the_language_of_the_locale(
     monkeypatch.setenv("LC_ALL", {"zh": "zh_CN.UTF-8", "en": "C"}[language])
     assert cli.main(["explain", "x", str(tiny().write(tmp_path))]) == 1
     assert asked["language"] == language
-    assert explained("unknown", language, name="x") in capsys.readouterr().out
+    assert phrase("unknown", language, name="x") in capsys.readouterr().out
 
 
 def test_checkpoint_that_cannot_be_read_is_told_before_the_work(

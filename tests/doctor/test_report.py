@@ -19,7 +19,7 @@ from ascend_hotfix import __version__, cli
 from ascend_hotfix.doctor import run
 from ascend_hotfix.doctor.findings import Finding, pattern
 from ascend_hotfix.doctor.report import CouldNotRun, Options, ProgressBar, Report, Stage, to_json, to_text
-from ascend_hotfix.doctor.texts import TEXTS, Text
+from ascend_hotfix.doctor.texts import TEXTS, Phrase, Text
 
 ROOT = Path(__file__).parent.parent.parent
 TYPES = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "boolean": bool}
@@ -174,6 +174,24 @@ def test_chinese_report_keeps_to_the_width_in_columns(width: int, tmp_path: Path
     for line in text.splitlines():
         columns = sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line)
         assert columns <= width + 2 or len(line.split()) <= 2 or str(tmp_path) in line
+
+
+@pytest.mark.parametrize(
+    ("stage", "verdict"),
+    [
+        (Stage("dry run", "done", 2.0), "这份权重可以正确加载"),
+        (Stage("dry run", "failed", reason=Phrase("not installed", missing="vllm")), "检查未能全部完成"),
+    ],
+)
+def test_in_a_chinese_report_nothing_but_names_is_english(stage: Stage, verdict: str, tmp_path: Path) -> None:
+    report = run.diagnose(str(genuine("qwen3-w8a8").write(tmp_path)), Options(), {"vllm-ascend": "0.18.0"})
+    report.stages[-1] = stage
+    report.suggested = Phrase("not written", file="FILE", stage=Phrase("dry run"), why=Phrase("skipped", reason="--x"))
+    text = to_text(report, 100, language="zh").replace(str(tmp_path), "")
+    assert f"0 个错误，0 个警告，0 个提示：{verdict}" in text and "没有写入 FILE；试加载跳过：--x" in text
+    left = set(re.findall(r"(?<![-\w])[A-Za-z][a-z]+(?![\w.-])", text))
+    assert left <= {"vllm", "serve", "quantization", "ascend", "safetensors"}, left
+    assert to_json(report)["suggested"] == "FILE is not written; dry run skipped: --x"
 
 
 def test_language_is_an_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
