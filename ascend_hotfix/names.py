@@ -50,6 +50,7 @@ __all__ = [
 WILDCARD = "*"
 ANY_DEPTH = "**"
 _NUMBER = re.compile(r"[0-9]+")
+_LAYER = re.compile(r"[0-9]{1,9}")  # more digits are no layer, and int() refuses many more
 LONG = 100  # characters of a long name
 MOST_WAYS = LONG**2
 ANY_NAMES = ("x" * LONG, "0" * LONG)  # a pattern that finds both finds any name
@@ -506,4 +507,4 @@ def filled(pattern: str, name: str, template: str) -> str | None:
 def layer_number(name: str) -> int | None:
     """The number after the first segment ``layers`` of *name*, or None where there is none."""
     pairs = itertools.pairwise(_split(name))
-    return next((int(number) for segment, number in pairs if segment == "layers" and number.isdigit()), None)
+    return next((int(number) for segment, number in pairs if segment == "layers" and _LAYER.fullmatch(number)), None)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ascend_hotfix.names import Exact, Layers, Prefix, Regex, Renamer, Segments, Suffix, matches
+from ascend_hotfix.names import Exact, Layers, Prefix, Regex, Renamer, Segments, Suffix, layer_number, matches
 
 # Few segments that are parts of each other, so that rules meet, overlap and almost match.
 SEGMENT = st.sampled_from(["model", "language_model", "layers", "mlp", "gate", "gate_proj", "experts", "0", "1", "12"])
@@ -421,3 +421,17 @@ def test_a_pattern_matches_as_the_regular_expression_of_its_segments(pattern, na
     expression = "".join(units.get(part, re.escape(part) + "/") for part in pattern)
     text = "".join(part + "/" for part in name.split(".")) if name else ""
     assert matches(".".join(pattern), name) == bool(re.fullmatch(expression, text))
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("model.layers.12.mlp", 12),
+        ("layers.0", 0),
+        ("model.blocks.3.layers.x.1", None),
+        ("layers.²", None),
+        (f"layers.{'9' * 5000}", None),
+    ],
+)
+def test_the_number_of_a_layer(name: str, number: int | None) -> None:
+    assert layer_number(name) == number

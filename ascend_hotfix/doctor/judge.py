@@ -24,7 +24,7 @@ STATIC = ("AscendW8A8LinearMethod",)
 """The scheme class of static W8A8, in every release."""
 
 
-_IN_LIST = re.compile(r"(.*?)\.(\d+)\.")
+_IN_LIST = re.compile(r"(.*?)\.([0-9]{1,9})\.")
 """A name in a numbered list: what the list is called, and the first number."""
 
 
@@ -38,7 +38,7 @@ def draft_tensors(names: Iterable[str], config: Mapping[str, Any]) -> set[str]:
     while stack:
         current = stack.pop()
         for key in ("num_hidden_layers", "num_layers"):
-            if isinstance(current.get(key), int):
+            if type(current.get(key)) is int:  # true is none
                 counts.append(current[key])
         stack += [v for k, v in current.items() if isinstance(v, dict) and k.endswith("config") and "vision" not in k]
     layers = max(counts, default=0)
@@ -258,6 +258,7 @@ def _lookup_findings(part: Part, seen: Evidence, found: Collector, place: str) -
         groups.setdefault(pattern(f".{name}.")[1:-1], []).append(name)
     for shape, names in groups.items():
         near = nearest(names[0], known) if names[0] else []
+        like = pattern(near[0]) if near else "nothing like it"
         for name in names:
             code = _code(names, seen)
             found.add(
@@ -265,7 +266,7 @@ def _lookup_findings(part: Part, seen: Evidence, found: Collector, place: str) -
                 name or ".weight",
                 place=place,
                 asked=shape or "an empty prefix",
-                known=pattern(near[0]) if near else "nothing like it",
+                known=f"{like} of another number" if like == shape else like,
             )
     for frame in seen.unsupported:
         scheme = _wanted(frame, part)
