@@ -365,6 +365,12 @@ TEXTS: dict[str, Text] = {
         "KeyError for the layer up to vllm-ascend 0.29; from 0.30 the layer is taken for float without a word",
         "add the entries to {place} (FLOAT for bf16 weights): ascend-hotfix doctor DIR --suggest FILE writes a patch",
     ),
+    "expert-undescribed": Text(
+        WARNING,
+        "{count:weight|weights} of experts {count:~is|are} in the files and not in the description",
+        "nothing: vllm-ascend asks for a layer's first expert only; the description and the files are not from one export",
+        "compare the description with the publisher's",
+    ),
     "draft-undescribed": Text(
         WARNING,
         "{count:tensor|tensors} of the draft (MTP) layers {count:~is|are} in the files and not in the description",

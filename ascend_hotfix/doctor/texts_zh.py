@@ -329,6 +329,11 @@ TEXTS_ZH: dict[str, tuple[str, str, str]] = {
         "vllm-ascend 0.29 及以前对该层 KeyError；0.30 起悄悄当作浮点",
         "在 {place} 中补上条目（bf16 权重写 FLOAT）：ascend-hotfix doctor DIR --suggest FILE 会写出补丁",
     ),
+    "expert-undescribed": (
+        "文件中的 {count} 个专家权重不在量化描述中",
+        "无影响：vllm-ascend 只查询每层的第一个专家；但量化描述与权重文件不是同一次导出的",
+        "与发布方的量化描述比较",
+    ),
     "draft-undescribed": (
         "草稿（MTP）层的 {count} 个张量不在量化描述中",
         "模型可以加载；打开投机解码后第一个草稿层 KeyError",

@@ -12,8 +12,11 @@ from typing import Any
 
 import pytest
 from pairs import CHECKPOINTS, EACH_PAIR, PAIRS
+from writer import genuine
 
+from ascend_hotfix.doctor.checkpoint import read_checkpoint
 from ascend_hotfix.doctor.findings import Finding
+from ascend_hotfix.doctor.static import check_static
 
 BASELINE: dict[str, dict[str, str]] = json.loads((Path(__file__).parent / "baseline.json").read_text())
 SOME = ("deepseek_v3-w4a8", "deepseek_v3_2-w8a8", "glm4_moe-w8a8", "qwen3-w8a8", "qwen3_moe-w8a8", "qwen3_vl_moe-w8a8")
@@ -45,6 +48,23 @@ def test_the_dry_run_agrees_with_what_was_measured(upstreams: Any, pair: str) ->
 @pytest.mark.parametrize("pair", PAIRS)
 def test_the_dry_run_agrees_on_every_checkpoint(upstreams: Any, pair: str) -> None:
     assert outcomes(upstreams, pair, tuple(name for name in BASELINE if name not in SOME)) == {}
+
+
+@pytest.mark.parametrize("pair", EACH_PAIR)
+@pytest.mark.parametrize(("expert", "asked"), [(0, True), (3, False)])
+def test_only_a_layers_first_expert_is_asked_for(
+    upstreams: Any, pair: str, expert: int, asked: bool, tmp_path: Path
+) -> None:
+    """The reason for which the static stage takes the first expert's missing entry for a fault, and no other's."""
+    spec = genuine("qwen3_moe-w8a8")
+    for name in [one for one in spec.description if f".experts.{expert}." in one]:
+        del spec.description[name]
+    said = [finding.code for finding in upstreams.check(pair, spec.write(tmp_path / "model"))]
+    assert bool(said) == asked, said
+    codes = {finding.code for finding in check_static(read_checkpoint(tmp_path / "model"))}
+    assert codes & {"tensor-undescribed", "expert-undescribed"} == {
+        "tensor-undescribed" if asked else "expert-undescribed"
+    }
 
 
 def named(findings: list[Finding], code: str, text: str) -> list[Finding]:
