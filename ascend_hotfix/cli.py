@@ -62,6 +62,17 @@ def _check_writable(target: Path) -> None:
         raise UsageError(f"--suggest {target}: this is a folder; name a file in it, such as {target / 'patch.py'}")
     if not os.access(target if target.exists() else folder, os.W_OK):
         raise UsageError(f"--suggest {target}: no permission to write there; name a file elsewhere")
+    if target.exists() and not _is_suggestion(target):
+        raise UsageError(f"--suggest {target}: this file is there and was not written by the doctor; name another one")
+
+
+def _is_suggestion(file: Path) -> bool:
+    """Is *file* a patch that an earlier ``--suggest`` wrote, or empty? Anything else is somebody's work."""
+    from ascend_hotfix.doctor.patchfile import WRITTEN_BY
+
+    with file.open("rb") as opened:
+        first = opened.readline(4096)
+    return not first or f"{WRITTEN_BY}.".encode() in first
 
 
 def _doctor(arguments: argparse.Namespace) -> int:

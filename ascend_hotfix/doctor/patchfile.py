@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ascend_hotfix.names import Rule
 from ascend_hotfix.records import Drop, Fill, Fix, Packed, PatchError, Scheme, Unnamed
 
-__all__ = ["FIELDS", "patch_text", "record_text"]
+__all__ = ["FIELDS", "WRITTEN_BY", "patch_text", "record_text"]
+
+WRITTEN_BY = "by ascend-hotfix doctor"
+"""How the first line of a suggested patch ends; ``--suggest`` writes over no other file."""
 
 FIELDS = ("lookup", "packed", "describe", "weights", "params", "types", "drop", "fill")
 """Fields of a fix that a suggestion fills, in the order of a written patch."""
 OVERRIDE = "the name alone does not show that it is another parameter's, or none's; the dry run does"
 """Why a rule must act on names that look right, or that no parameter is called like."""
+NO_TITLE = re.compile(r"[^\w .-]")
 Fields = Mapping[str, tuple[Any, ...]]
 
 
@@ -82,7 +87,7 @@ def patch_text(
     ranges = ", ".join(f'"{name}": "=={versions[name]}"' for name in ("vllm", "vllm-ascend") if name in versions)
     types = ", ".join(f'"{one}"' for one in model_types)
     lines = [
-        f'"""{title}: names that the installed release does not find, by ascend-hotfix doctor."""',
+        f'"""{NO_TITLE.sub("_", title)}: names that the installed release does not find, {WRITTEN_BY}."""',
         "",
         f"from ascend_hotfix.records import {', '.join(sorted({*kinds, 'Fix', 'ModelPatch'}))}",
         "",

@@ -10,7 +10,7 @@ import os
 import runpy
 import shlex
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -240,7 +240,6 @@ def write_suggestion(
     target: Path,
     split: Split,
     findings: list[Finding],
-    progress: Callable[..., None] | None = None,
 ) -> list[Finding]:
     """Write a patch to *target* and name it in the report; the findings that say why there is none."""
     found = Collector(stage="dry-run")
@@ -253,8 +252,13 @@ def write_suggestion(
     for one in made.unknown:
         found.add("suggest-unknown", place=target.name, choice=one)
     if made.writable and not made.unknown:
-        target.write_text(made.text, encoding="utf-8")
-        report.suggested = _told(made, target, env)
+        try:
+            target.write_text(made.text, encoding="utf-8")
+        except OSError as error:
+            why = Phrase("failed", reason=error.strerror or str(error))
+            report.suggested = Phrase("not written", file=target, stage="--suggest", why=why)
+        else:
+            report.suggested = _told(made, target, env)
     elif made.worse and not any(choice.blocks for choice in made.choices):
         found.add("suggest-worse", place=target.name, left=", ".join(sorted({f.code for f in made.left})))
     elif not made.unknown and not made.choices:

@@ -16,10 +16,13 @@ import pytest
 from writer import Spec, genuine, genuine_names, tiny
 
 from ascend_hotfix import __version__, cli
-from ascend_hotfix.doctor import run
+from ascend_hotfix.doctor import run, suggest
+from ascend_hotfix.doctor.dryrun import Split
 from ascend_hotfix.doctor.findings import Finding, pattern
+from ascend_hotfix.doctor.patchfile import patch_text
 from ascend_hotfix.doctor.report import CouldNotRun, Options, ProgressBar, Report, Stage, to_json, to_text
 from ascend_hotfix.doctor.texts import TEXTS, Phrase, Text
+from ascend_hotfix.names import Prefix
 
 ROOT = Path(__file__).parent.parent.parent
 TYPES = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "boolean": bool}
@@ -436,6 +439,21 @@ def test_options_that_cannot_go_together(arguments: list[str], says: str, capsys
     assert says in capsys.readouterr().err
 
 
+def test_a_suggestion_is_written_over_no_file_but_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, began = tmp_path / "p.py", []
+    monkeypatch.setattr(run, "diagnose", lambda path, *_, **__: began.append(path) or Report(path, Options()))
+    target.write_text("# my own patch\n")
+    assert cli.main(["doctor", "mine", "--suggest", str(target)]) == 2
+    assert f"--suggest {target}: this file is there and was not written by the doctor" in capsys.readouterr().err
+    for text in ("", patch_text({"lookup": (Prefix("a", "b"),)}, ["qwen3"], {}, 'odd """ name\n')):
+        target.write_text(text)
+        cli.main(["doctor", "again", "--suggest", str(target)])
+    compile(target.read_text(), str(target), "exec")
+    assert began == ["again", "again"]
+
+
 @pytest.mark.parametrize("there", [True, False])
 def test_suggestion_that_could_not_be_written_is_refused_before_any_work(
     there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -603,3 +621,14 @@ def test_alternatives_of_a_choice_are_all_shown(language: str, label: str) -> No
     text = to_text(report, width=120, language=language)
     assert label in text and all(line in text for line in lines)
     assert "ascend-hotfix doctor dir --suggest mine.py --choose 1.1" in text
+
+
+def test_a_suggestion_that_the_disk_does_not_take_loses_no_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = Finding("lookup-missing", "target", params={"asked": "a", "known": "b"}, stage="dry-run")
+    made = suggest.Suggestion('"""A patch."""\n', [found])
+    monkeypatch.setattr(suggest, "suggestion", lambda *_: made)
+    report, target = Report("model", Options()), tmp_path / "gone" / "p.py"
+    assert suggest.write_suggestion(None, report, target, Split(), [found]) == []  # type: ignore[arg-type]
+    assert report.suggested == f"{target} is not written; --suggest failed: No such file or directory"
