@@ -356,7 +356,8 @@ class Bias:
 
     Outlier smoothing leaves biases on q, k, v, gate and up projections. ModelSlim folds them into the
     ``quant_bias`` of the static path, which ignores the parameter; the dynamic path of W8A8_MIX needs it, or answers wrongly
-    (qwen3-w8a8, 0.13 to 0.30). The layer is one whose description has a ``bias`` for all its shards.
+    (qwen3-w8a8, 0.13 to 0.30). The layer is one whose description has a ``bias`` for any of its shards; the rest of the
+    parameter is zero.
     """
 
     pattern: str

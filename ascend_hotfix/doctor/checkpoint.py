@@ -19,7 +19,7 @@ import re
 import struct
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -466,14 +466,24 @@ def _read_description(
     return None if content is None else _describe(path.name, content, tensors, found)
 
 
-def _check_numbering(files: Mapping[str, object], named: Mapping[str, int], source: str, found: Collector) -> None:
+def _needed(index: Index, files: Mapping[str, Mapping[str, Tensor]]) -> Collection[str]:
+    """The files that *index* names, less those whose tensors are all in other files that are here: vLLM misses none."""
+    if index.counts.keys() <= files.keys():
+        return index.counts
+    held = {name for tensors in files.values() for name in tensors}
+    return {file for name, file in index.weight_map.items() if file in files or name not in held}
+
+
+def _check_numbering(files: Mapping[str, Mapping[str, Tensor]], owner: Index | None, found: Collector) -> None:
     """Report files that the index names, or the ``-00001-of-00004`` numbering implies, and that are not here."""
-    absent = {name: f"named in {source}" for name in named if name not in files}
+    named: Collection[str] = owner.counts if owner is not None else ()
+    needed = _needed(owner, files) if owner is not None else ()
+    absent = {name: f"named in {owner.file}" for name in needed if owner is not None and name not in files}
     for name in list(files):
         match = _NUMBERED.fullmatch(name)
         for number in range(1, int(match["total"]) + 1) if match else ():
             sibling = f"{match['stem']}-{number:05d}-of-{match['total']}.safetensors"  # type: ignore[index]
-            if sibling not in files:
+            if sibling not in files and sibling not in named:
                 absent.setdefault(sibling, f"the others are numbered up to {match['total']}")  # type: ignore[index]
     for name, why in absent.items():
         found.add("shard-file-absent", name, place=name, source=why)
@@ -492,14 +502,14 @@ def _check_indexes(
 ) -> frozenset[str]:
     """Compare the indexes with the files; returns the files that vLLM reads."""
     read = frozenset(files)
-    _check_numbering(files, owner.counts if owner else {}, owner.file if owner else "", found)
+    _check_numbering(files, owner, found)
     for index in indexes:
         names = index.counts.keys()
         for name, file in index.outside.items():
             harmless = index.file != VLLM_INDEX and any(name in tensors for tensors in files.values())
             found.add("index-path" if harmless else "index-outside", file, place=index.file)
         absent = names - files.keys()
-        if index is not owner and absent:
+        if index is not owner and absent and index.file == VLLM_INDEX:
             found.add("index-stale", min(absent), place=index.file, count=len(absent))
         elif index.file == VLLM_INDEX and index.wrapped and names & files.keys():
             read = frozenset(names & files.keys())

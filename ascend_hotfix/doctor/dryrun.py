@@ -140,6 +140,8 @@ def _short(error: Exception) -> str:
     told = next(
         (line for line in lines if line.startswith(("Value error,", "Assertion failed,"))), lines[0] if lines else ""
     )
+    if told.endswith(":") and told is not lines[-1]:  # the reason has a line of its own
+        told += " " + lines[lines.index(told) + 1]
     told = told.partition(" [type=")[0].removeprefix("Value error, ").removeprefix("Assertion failed, ")
     return f"{type(error).__name__}: {told[:300]}"
 

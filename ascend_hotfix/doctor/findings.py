@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from ascend_hotfix.doctor.texts import TEXTS, text_of
+from ascend_hotfix.doctor.texts import TEXTS, phrase, text_of
 
 __all__ = ["Collector", "Finding", "Severity", "exit_code", "pattern", "told_apart", "worst_first"]
 
@@ -63,7 +63,8 @@ class Finding:
     ``code`` is a key of the table of texts and stays the same between releases. ``place`` is the file (relative to
     the checkpoint) or the seam where the cause sits, empty where there is no single one. ``count`` is the number of
     names concerned, ``examples`` at most two of them, ``patterns`` their shapes with numbers replaced by ``*``.
-    ``params`` fill the sentences of the code. ``stage`` is ``static``, ``dry-run`` or ``run-time``.
+    ``params`` fill the sentences of the code. ``stage`` is ``static``, ``dry-run`` or ``run-time``. ``settled``: a later
+    stage has shown that it does no harm here, so it is only a note.
     """
 
     code: str
@@ -73,6 +74,7 @@ class Finding:
     patterns: tuple[str, ...] = ()
     params: Mapping[str, str] = field(default_factory=dict)
     stage: str = "static"
+    settled: bool = False
 
     def __post_init__(self) -> None:
         if self.code not in TEXTS:
@@ -80,14 +82,17 @@ class Finding:
 
     @property
     def severity(self) -> Severity:
-        return Severity[TEXTS[self.code].severity.upper()]
+        return Severity.NOTE if self.settled else Severity[TEXTS[self.code].severity.upper()]
 
     def sentences(self, language: str = "en") -> tuple[str, str, str]:
         """Message, consequence and remedy, in one of the languages of :mod:`ascend_hotfix.doctor.texts`."""
         example = self.examples[0] if self.examples else self.place
         values = {"count": str(self.count), "place": self.place, "example": example}
         values.update(self.params)
-        return text_of(self.code, language).filled(values)
+        message, consequence, remedy = text_of(self.code, language).filled(values)
+        if self.settled:
+            consequence, remedy = (phrase(key, language) for key in ("settled then", "settled do"))
+        return message, consequence, remedy
 
     @property
     def message(self) -> str:

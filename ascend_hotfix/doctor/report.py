@@ -243,7 +243,11 @@ def _finding_text(report: Report, finding: Finding, width: int, colour: bool, la
     alternatives = finding.params.get("alternatives", "").splitlines()
     label = "one of" if alternatives else "e.g."
     for number, example in enumerate(alternatives or finding.examples):
-        lines.extend(_wrapped("" if number else f"  {label_of(label, language)}", example, width))
+        shown = (
+            [_printable(example)] if alternatives else _fold(example, max(width - LABEL, 20))
+        )  # a rule is to be pasted
+        lines.append(padded("" if number else f"  {label_of(label, language)}") + shown[0])
+        lines += [" " * LABEL + line for line in shown[1:]]
     lines.extend(_wrapped(f"  {label_of('then', language)}", consequence, width))
     lines.extend(_wrapped(f"  {label_of('do', language)}", report.remedy(finding, language), width))
     origin = f"{finding.code}, {finding.stage}" + (f", {finding.place}" if finding.place else "")

@@ -9,6 +9,7 @@ import importlib
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ascend_hotfix.catalog import Catalog, load_catalog
@@ -73,7 +74,8 @@ def _dry_stage(report: Report, suggest: Path | None, progress: Progress | None) 
         report.stages.append(Stage("dry run", "failed", reason=Phrase("no dry run", module=DRY_RUN)))
         return
     try:
-        report.findings += without_echoes(report.findings, dry.run(report, suggest=suggest, progress=progress))
+        found = dry.run(report, suggest=suggest, progress=progress)
+        report.findings = [*settled(report.findings, found), *without_echoes(report.findings, found)]
     except CouldNotRun as error:
         report.stages.append(Stage("dry run", "failed", time.perf_counter() - started, str(error)))
         return
@@ -135,6 +137,17 @@ def without_echoes(static: Sequence[Finding], dry: Sequence[Finding]) -> list[Fi
         for finding, keys in about
         if not keys or finding.severity > worst.get(finding.code, -1) or any(heard[key] > told[key] for key in keys)
     ]
+
+
+NAMES = frozenset({"description-name", "description-renamed", "tensor-undescribed"})
+"""What the static stage says of names that the description lacks, or has otherwise; whether they are found, a dry run knows."""
+
+
+def settled(static: Sequence[Finding], dry: Sequence[Finding]) -> list[Finding]:
+    """*static*; where the dry run found no fault, those of :data:`NAMES` as notes, since nothing was asked in vain."""
+    if any(finding.severity is Severity.FAULT for finding in dry):
+        return list(static)
+    return [replace(finding, settled=finding.code in NAMES) for finding in static]
 
 
 def blocking(report: Report) -> str:

@@ -272,7 +272,7 @@ def _check_names_of_schemes(seen: View, place: str) -> None:
     if unknown:
         for name, scheme in seen.schemes.items():
             if scheme in unknown:
-                close = difflib.get_close_matches(scheme, known, n=1)
+                close = difflib.get_close_matches(scheme.upper(), known, n=1)
                 nearest = f" (did it mean {close[0]}?)" if close else ""
                 seen.found.add("scheme-unknown", name, place=place, scheme=scheme, nearest=nearest)
     description = seen.checkpoint.description

@@ -580,9 +580,9 @@ TEXTS: dict[str, Text] = {
     ),
     "model-refused": Text(
         FAULT,
-        "this release takes no such model ({example}): {error}",
+        "this release refuses the model or its config ({example}): {error}",
         "vllm serve stops with this error before it builds the model",
-        "use a release that has the model; ascend-hotfix cannot add a model class",
+        "put right what the error names, or use a release that has the model; ascend-hotfix cannot add a model class",
     ),
     "draft-unsupported": Text(
         WARNING,
@@ -776,6 +776,8 @@ PHRASES = {
     "unknown": "{name}: no tensor, module, prefix or parameter has this name",
     "no model type": "no model_type",
     "no architecture": "no architecture",
+    "settled then": "nothing on this release with the patches that are armed: the dry run finds every name",
+    "settled do": "nothing to do; another release, or one without these patches, may not find the names",
     "size": "{tensors:tensor|tensors} in {files:file|files}",
     "known from": "to vllm-ascend from {release}",
     "seconds": "{seconds} s",

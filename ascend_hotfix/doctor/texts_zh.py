@@ -63,6 +63,8 @@ PHRASES_ZH = {
     "unknown": "{name}：没有这个名字的张量、模块、前缀或参数",
     "no model type": "没有 model_type",
     "no architecture": "没有 architectures",
+    "settled then": "在此版本和已启用的补丁下无影响：试加载能找到所有名字",
+    "settled do": "无需处理；换用其他版本或不启用这些补丁时，可能找不到这些名字",
     "size": "{files} 个文件，{tensors} 个张量",
     "known from": "vllm-ascend {release} 起",
     "seconds": "{seconds} 秒",
@@ -482,9 +484,9 @@ TEXTS_ZH: dict[str, tuple[str, str, str]] = {
         "看看更新的 vllm-ascend 能否运行该模型，或报告这里给出的位置",
     ),
     "model-refused": (
-        "此版本不接受这种模型（{example}）：{error}",
+        "此版本不接受这个模型或其配置（{example}）：{error}",
         "vllm serve 在构建模型之前以此错误停止",
-        "换用支持该模型的版本；ascend-hotfix 不能增加模型类",
+        "更正错误信息所指之处，或换用支持该模型的版本；ascend-hotfix 不能增加模型类",
     ),
     "draft-unsupported": (
         "此版本没有用于 {count} 个草稿（MTP）张量的草稿模型：{error}",

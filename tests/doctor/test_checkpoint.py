@@ -422,6 +422,22 @@ def test_file_named_in_the_index_is_missed(tmp_path: Path) -> None:
     assert INDEX in finding.message
 
 
+def test_a_file_that_the_index_names_and_nothing_needs_is_not_missed(tmp_path: Path) -> None:
+    """vLLM reads those of the index's files that are there; every tensor is in one of them."""
+    spec = tiny()
+    first, second = _two_files(spec)
+    spec.files[first].update(spec.files.pop(second))
+    assert codes(read_checkpoint(spec.write(tmp_path))) == []
+
+
+def test_an_index_of_a_name_that_vllm_does_not_read_does_no_harm(tmp_path: Path) -> None:
+    spec = tiny()
+    root = spec.write(tmp_path)
+    (file,) = root.glob("*.safetensors")
+    file.rename(root / "weights.safetensors")
+    assert INDEX != "model.safetensors.index.json" and codes(read_checkpoint(root)) == []
+
+
 def test_file_missing_from_the_numbering_is_missed_without_an_index(tmp_path: Path) -> None:
     spec = tiny()
     first, _ = _two_files(spec)

@@ -17,8 +17,8 @@ from writer import Spec, genuine, genuine_names, tiny
 
 from ascend_hotfix import __version__, cli
 from ascend_hotfix.doctor import run, suggest
-from ascend_hotfix.doctor.dryrun import Split
-from ascend_hotfix.doctor.findings import Finding, pattern
+from ascend_hotfix.doctor.dryrun import Split, _short
+from ascend_hotfix.doctor.findings import Finding, Severity, pattern
 from ascend_hotfix.doctor.patchfile import patch_text
 from ascend_hotfix.doctor.report import CouldNotRun, Options, ProgressBar, Report, Stage, to_json, to_text
 from ascend_hotfix.doctor.texts import TEXTS, Phrase, Text
@@ -632,3 +632,34 @@ def test_a_suggestion_that_the_disk_does_not_take_loses_no_finding(
     report, target = Report("model", Options()), tmp_path / "gone" / "p.py"
     assert suggest.write_suggestion(None, report, target, Split(), [found]) == []  # type: ignore[arg-type]
     assert report.suggested == f"{target} is not written; --suggest failed: No such file or directory"
+
+
+NAMES = [
+    Finding("description-renamed", "d.json", params={"described": "a", "filed": "b"}),
+    Finding("index-no-weight-map"),
+]
+FAULT = Finding("lookup-missing", "target", params={"asked": "a", "known": "b"}, stage="dry-run")
+
+
+def test_what_is_said_of_names_is_a_note_where_the_dry_run_finds_them_all() -> None:
+    found = run.settled(NAMES, [])
+    assert [(one.code, one.severity) for one in found] == [(one.code, Severity.NOTE) for one in NAMES]
+    assert found[0].message == NAMES[0].message and "finds every name" in found[0].consequence
+    assert "试加载能找到所有名字" in found[0].sentences("zh")[1] and found[1] == NAMES[1]
+    assert run.settled(NAMES, [FAULT]) == NAMES
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            "Value error, Class validation failed:\n  ValueError: 3 layers [type=x]",
+            "Class validation failed: ValueError: 3 layers",
+        ),
+        ("4 heads must be divisible", "4 heads must be divisible"),
+        ("nothing follows:", "nothing follows:"),
+        ("", ""),
+    ],
+)
+def test_an_error_is_told_with_its_reason(error: str, said: str) -> None:
+    assert _short(ValueError(error)) == f"ValueError: {said}"
