@@ -63,8 +63,8 @@ def explain(name: str, model_dir: str, language: str = "en", **split: Any) -> di
     chosen = _tensors_of(name, found)
     description = found.checkpoint.description
     schemes: Mapping[str, str] = description.schemes if description is not None else {}
-    result: dict[str, Any] = {"name": name, "tensors": [], "parts": [], "near": []}
-    result["total"] = len(chosen)
+    result: dict[str, Any] = {"name": name, "tensors": [], "parts": [], "described": [], "near": []}
+    result["total"], stem = len(chosen), name.removesuffix(".weight")
     for tensor in chosen[:MOST]:
         entry = tensors[tensor]
         held = {"name": tensor, "dtype": entry.dtype, "shape": list(entry.shape), "file": entry.file}
@@ -81,7 +81,8 @@ def explain(name: str, model_dir: str, language: str = "en", **split: Any) -> di
     for part in found.parts:
         modules = {p.rpartition(".")[0] for tensor in chosen for p in part.landed.get(tensor, ())}
         for frame in part.frames:
-            if frame.prefix == name or frame.module in modules or f"{name}.weight" in (*frame.asked, *frame.missing):
+            asked = (*frame.asked, *frame.missing)
+            if frame.prefix == stem or frame.module in modules or f"{stem}.weight" in asked:
                 rules = [
                     one for key in frame.missing for one in _moved(key.removesuffix(".weight"), "lookup", found.config)
                 ]
@@ -101,6 +102,7 @@ def explain(name: str, model_dir: str, language: str = "en", **split: Any) -> di
                 )
     if not result["tensors"] and not result["parts"]:
         known = [*tensors, *(p for part in found.parts for p in part.parameters)]
+        result["described"] = [[one, schemes[one]] for one in _below(name, schemes)[:MOST]]
         result["near"] = nearest(name, known)
         refused = (finding for finding in found.findings if finding.code == "model-refused")
         result["failure"] = [finding.sentences(language)[0] for finding in refused]
@@ -149,7 +151,9 @@ def lines(told: Mapping[str, Any], language: str = "en") -> list[str]:
         text += [phrase("more", language, count=more), ""]
     text += [line for one in told["parts"] for line in _module_lines(one, language)]
     if not told["tensors"] and not told["parts"]:
-        text.append(phrase("unknown", language, name=told["name"]))
+        described = told["described"]
+        text += [_row("description", f"{one}  {scheme}", language) for one, scheme in described]
+        text.append(phrase("only described" if described else "unknown", language, name=told["name"]))
         text += [_row("like it", near, language, "  ") for near in told["near"]]
         text += told.get("failure", [])
     return text
@@ -175,4 +179,4 @@ def command(arguments: argparse.Namespace) -> int:
         print(f"ascend-hotfix: {error}", file=sys.stderr)
         return 2
     print("\n".join(lines(told, arguments.language)).rstrip())
-    return 0 if told["tensors"] or told["parts"] else 1
+    return 0 if told["tensors"] or told["parts"] or told["described"] else 1

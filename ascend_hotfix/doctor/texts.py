@@ -773,6 +773,7 @@ PHRASES = {
     "no prefix": "(an empty prefix)",
     "no method": "none",
     "float": "{method} (float)",
+    "only described": "{name}: in the description only; no tensor, module or parameter is called so, and no layer asks for it",
     "unknown": "{name}: no tensor, module, prefix or parameter has this name",
     "no model type": "no model_type",
     "no architecture": "no architecture",

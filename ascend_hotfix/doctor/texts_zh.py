@@ -60,6 +60,7 @@ PHRASES_ZH = {
     "no prefix": "（空前缀）",
     "no method": "无",
     "float": "{method}（浮点）",
+    "only described": "{name}：只出现在量化描述中；没有这个名字的张量、模块或参数，也没有层查询它",
     "unknown": "{name}：没有这个名字的张量、模块、前缀或参数",
     "no model type": "没有 model_type",
     "no architecture": "没有 architectures",

@@ -39,7 +39,7 @@ MODULE = {
 REFUSED = {**TENSOR, "scheme": "FLOAT", "rules": [], "refused": [["target", "KeyError x", "load_weights"]]}
 LANDED = {**TENSOR, "lands": [["target", "model.norm.weight"]]}
 KNOWN = {"name": "x", "tensors": [TENSOR, REFUSED, LANDED], "total": 4, "parts": [MODULE], "near": []}
-UNKNOWN: dict[str, Any] = {"name": "x", "tensors": [], "total": 0, "parts": [], "near": ["y"]}
+UNKNOWN: dict[str, Any] = {"name": "x", "tensors": [], "total": 0, "parts": [], "described": [], "near": ["y"]}
 
 
 def columns(text: str) -> int:
@@ -93,6 +93,13 @@ def test_command_asks_and_answers_in_the_language_of_the_locale(
     assert cli.main(["explain", "x", str(tiny().write(tmp_path))]) == 1
     assert asked["language"] == language
     assert phrase("unknown", language, name="x") in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_name_that_only_the_description_has(language: str) -> None:
+    text = explain.lines({**UNKNOWN, "described": [["x.weight", "W8A8"]]}, language)
+    assert "x.weight  W8A8" in text[0] and text[1] == phrase("only described", language, name="x")
+    assert text[2].endswith("y")
 
 
 def test_checkpoint_that_cannot_be_read_is_told_before_the_work(
