@@ -11,6 +11,7 @@ named in ``model.safetensors.index.json`` where a file of exactly this name exis
 from __future__ import annotations
 
 import codecs
+import functools
 import gc
 import json
 import math
@@ -28,6 +29,7 @@ from typing import Any, NamedTuple
 
 from ascend_hotfix.doctor.findings import Collector, Finding
 from ascend_hotfix.doctor.schemes import METADATA_LEAVES, is_scheme
+from ascend_hotfix.doctor.texts import Phrase
 
 __all__ = [
     "UNREAD",
@@ -192,12 +194,12 @@ def model_types(config: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one for one in types if isinstance(one, str) and one))
 
 
-def kind_of(value: object) -> str:
+def kind_of(value: object) -> Phrase:
     """What a value read from JSON is, in JSON's own terms."""
     if isinstance(value, bool | None):
-        return "null" if value is None else "true or false"
+        return Phrase("null" if value is None else "true or false")
     kinds = ((str, "a string"), (list, "a list"), (dict, "an object"))
-    return next((name for kind, name in kinds if isinstance(value, kind)), "a number")
+    return Phrase(next((name for kind, name in kinds if isinstance(value, kind)), "a number"))
 
 
 def _refuse_special(path: Path) -> None:
@@ -438,9 +440,10 @@ def _describe(place: str, raw: Mapping[str, Any], tensors: Mapping[str, Tensor],
     odd: list[str] = []
     if len(schemes) + len(metadata) < len(raw):
         odd = [key for key in raw if key not in schemes and key not in metadata]
-        kinds = ", ".join(sorted({kind_of(raw[key]) for key in odd}))
+        kinds = sorted({kind_of(raw[key]) for key in odd})
+        told = functools.reduce(lambda one, other: Phrase("and", one=one, other=other), kinds) if kinds else ""
         for key in odd:
-            found.add("description-entry", key, place=place, kind=kinds)
+            found.add("description-entry", key, place=place, kind=told)
     return Description(place, schemes, metadata, [key for key in strange if key in schemes], odd)
 
 
@@ -478,13 +481,13 @@ def _check_numbering(files: Mapping[str, Mapping[str, Tensor]], owner: Index | N
     """Report files that the index names, or the ``-00001-of-00004`` numbering implies, and that are not here."""
     named: Collection[str] = owner.counts if owner is not None else ()
     needed = _needed(owner, files) if owner is not None else ()
-    absent = {name: f"named in {owner.file}" for name in needed if owner is not None and name not in files}
+    absent = {name: Phrase("named in", file=owner.file) for name in needed if owner is not None and name not in files}
     for name in list(files):
         match = _NUMBERED.fullmatch(name)
         for number in range(1, int(match["total"]) + 1) if match else ():
             sibling = f"{match['stem']}-{number:05d}-of-{match['total']}.safetensors"  # type: ignore[index]
             if sibling not in files and sibling not in named:
-                absent.setdefault(sibling, f"the others are numbered up to {match['total']}")  # type: ignore[index]
+                absent.setdefault(sibling, Phrase("numbered up to", total=match["total"]))  # type: ignore[index]
     for name, why in absent.items():
         found.add("shard-file-absent", name, place=name, source=why)
 
@@ -533,7 +536,7 @@ def _merge(files: Mapping[str, Mapping[str, Tensor]], read: frozenset[str], foun
     merged: dict[str, Tensor] = {}
     for file in sorted(read):
         for name in filter(merged.__contains__, files[file]):
-            found.add("tensor-duplicate", name, files=f"{merged[name].file} and {file}")
+            found.add("tensor-duplicate", name, files=Phrase("two files", one=merged[name].file, other=file))
         merged.update(files[file])
     return merged
 
@@ -547,8 +550,10 @@ def _weight_files(root: Path) -> list[Path]:
     if folders:
         raise NotACheckpoint(Finding("rank-folders", str(root), len(folders), params={"found": ", ".join(folders[:4])}))
     others = sorted(p.name for p in root.iterdir())
-    shown = ", ".join(others[:4]) + (f" and {len(others) - 4} more" if len(others) > 4 else "")
-    raise NotACheckpoint(Finding("no-safetensors", str(root), params={"found": shown or "nothing"}))
+    shown = ", ".join(others[:4]) or Phrase("nothing")
+    if len(others) > 4:
+        shown = Phrase("and more", names=shown, count=len(others) - 4)
+    raise NotACheckpoint(Finding("no-safetensors", str(root), params={"found": shown}))
 
 
 def read_checkpoint(path: str | os.PathLike[str], progress: Progress | None = None) -> Checkpoint:

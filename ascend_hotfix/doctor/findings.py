@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from ascend_hotfix.doctor.texts import TEXTS, phrase, text_of
+from ascend_hotfix.doctor.texts import TEXTS, phrase, said_in, text_of
 
 __all__ = ["Collector", "Finding", "Severity", "exit_code", "pattern", "told_apart", "worst_first"]
 
@@ -88,7 +88,7 @@ class Finding:
         """Message, consequence and remedy, in one of the languages of :mod:`ascend_hotfix.doctor.texts`."""
         example = self.examples[0] if self.examples else self.place
         values = {"count": str(self.count), "place": self.place, "example": example}
-        values.update(self.params)
+        values.update({name: said_in(language, value) for name, value in self.params.items()})
         message, consequence, remedy = text_of(self.code, language).filled(values)
         if self.settled:
             consequence, remedy = (phrase(key, language) for key in ("settled then", "settled do"))
@@ -132,7 +132,7 @@ class Collector:
     def add(self, code: str, example: str = "", *, place: str = "", count: int = 1, **params: object) -> None:
         """Count one observation. ``params`` are what the sentences of *code* name; they tell causes apart."""
         self.added += 1
-        texts = {name: str(value) for name, value in params.items()}
+        texts = {name: value if isinstance(value, str) else str(value) for name, value in params.items()}
         key = code, place, tuple(sorted(texts.items()))
         cause = self._causes.get(key)
         if cause is None:

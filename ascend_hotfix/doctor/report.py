@@ -204,7 +204,9 @@ def _fold(text: str, width: int) -> list[str]:
     """
     lines = [""]
     text = _printable(text)
-    for piece in re.findall(r"\s+|[\u2e80-\u9fff\uff00-\uffef]|[^\s\u2e80-\u9fff\uff00-\uffef]+", text):
+    for piece in re.findall(
+        r"\s+|(?<!\S)'[^']*'\S*|[\u2e80-\u9fff\uff00-\uffef]|[^\s\u2e80-\u9fff\uff00-\uffef]+", text
+    ):
         if _columns(lines[-1] + piece.rstrip()) > width and lines[-1] and piece not in NOT_FIRST:
             lines[-1] = lines[-1].rstrip()
             lines.append(piece.lstrip())

@@ -139,8 +139,10 @@ def without_echoes(static: Sequence[Finding], dry: Sequence[Finding]) -> list[Fi
     ]
 
 
-NAMES = frozenset({"description-name", "description-renamed", "tensor-undescribed"})
-"""What the static stage says of names that the description lacks, or has otherwise; whether they are found, a dry run knows."""
+NAMES = frozenset(
+    {"description-entry", "description-name", "description-renamed", "scheme-unknown", "tensor-undescribed"}
+)
+"""What the static stage says of what is asked of the description; whether that is found, a dry run knows."""
 
 
 def settled(static: Sequence[Finding], dry: Sequence[Finding]) -> list[Finding]:

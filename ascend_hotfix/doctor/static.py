@@ -27,6 +27,7 @@ from ascend_hotfix.doctor.structure import (
     check_router_bias,
     check_shadowed,
 )
+from ascend_hotfix.doctor.texts import Phrase
 from ascend_hotfix.doctor.view import View, view
 from ascend_hotfix.versions import fits
 
@@ -40,11 +41,10 @@ COMPUTED = re.compile(r".*\.(inv_freq|position_ids)")
 EXPERT_NUMBER = re.compile(r"(\.experts\.)[0-9]+(\.)")
 FORMAT_ONLY = frozenset({"quant_method", "model_quant_type"})
 
-READS_ITSELF = "vllm serve DIR without --quantization ascend (vllm-ascend reads {method} itself from {since})"
-NOT_READ = "take a ModelSlim checkpoint of the model, or quantize the float model with msModelSlim"
+NOT_READ = Phrase("not read")
 ADVICE = {
-    "compressed-tensors": READS_ITSELF.format(method="compressed-tensors", since="0.13"),
-    "fp8": READS_ITSELF.format(method="block-wise FP8", since="0.23") + "; before that " + NOT_READ,
+    "compressed-tensors": Phrase("read itself", method="compressed-tensors", since="0.13"),
+    "fp8": Phrase("read itself later", method="FP8", since="0.23"),
 }
 # Leaf of a tensor name to the tool that writes it, told apart without a description.
 TELLTALES = (
@@ -74,18 +74,18 @@ def foreign_method(checkpoint: Checkpoint) -> tuple[str, str] | None:
     block = _block(checkpoint.config) or {}
     method = str(block.get("quant_method") or "").lower()
     if method and method != "ascend":
-        return method, f"quant_method in config.json is {method}"
+        return method, Phrase("config says", method=method)
     if checkpoint.description is not None:
         return None
     leaves = {name.rpartition(".")[2]: name for name in checkpoint.tensors}
     for leaf, tool in TELLTALES:
         if leaf in leaves:
-            return tool, f"tensors such as {leaves[leaf]}"
+            return tool, Phrase("tensors such as", name=leaves[leaf])
     quantized = [name for name, tensor in checkpoint.tensors.items() if tensor.dtype == "F8_E4M3"]
     if quantized:
-        return "fp8", f"tensors such as {quantized[0]} of dtype F8_E4M3"
+        return "fp8", Phrase("tensors of dtype", name=quantized[0], dtype="F8_E4M3")
     if "weight_scale" in leaves and not {"weight_offset", "deq_scale"} & leaves.keys():
-        return "unknown int8", f"{leaves['weight_scale']} without the weight_offset or deq_scale of ModelSlim"
+        return "unknown int8", Phrase("scale alone", name=leaves["weight_scale"])
     return None
 
 
@@ -273,7 +273,7 @@ def _check_names_of_schemes(seen: View, place: str) -> None:
         for name, scheme in seen.schemes.items():
             if scheme in unknown:
                 close = difflib.get_close_matches(scheme.upper(), known, n=1)
-                nearest = f" (did it mean {close[0]}?)" if close else ""
+                nearest = Phrase("did it mean", scheme=close[0]) if close else ""
                 seen.found.add("scheme-unknown", name, place=place, scheme=scheme, nearest=nearest)
     description = seen.checkpoint.description
     said = description.meta("model_quant_type") if description is not None else None

@@ -244,13 +244,13 @@ def write_suggestion(
     """Write a patch to *target* and name it in the report; the findings that say why there is none."""
     found = Collector(stage="dry-run")
     if not any(finding.code in NAME_CODES for finding in findings):
-        found.add("suggest-nothing", place=target.name)
+        found.add("suggest-nothing", place=str(target))
         return found.findings()
     env = toggle_env()
     choose = dict(report.options.choose)
     made = suggestion(zygote, str(report.path), split, report.installed, env, target.stem, choose)
     for one in made.unknown:
-        found.add("suggest-unknown", place=target.name, choice=one)
+        found.add("suggest-unknown", place=str(target), choice=one)
     if made.writable and not made.unknown:
         try:
             target.write_text(made.text, encoding="utf-8")
@@ -260,23 +260,25 @@ def write_suggestion(
         else:
             report.suggested = _told(made, target, env)
     elif made.worse and not any(choice.blocks for choice in made.choices):
-        found.add("suggest-worse", place=target.name, left=", ".join(sorted({f.code for f in made.left})))
+        found.add("suggest-worse", place=str(target), left=", ".join(sorted({f.code for f in made.left})))
     elif not made.unknown and not made.choices:
-        found.add("suggest-nothing", place=target.name)
-    return [*found.findings(), *(_choice_finding(choice, target) for choice in made.choices)]
+        found.add("suggest-nothing", place=str(target))
+    chosen = "".join(f"{number}.{answer}," for number, answer in choose.items())
+    return [*found.findings(), *(_choice_finding(choice, target, chosen) for choice in made.choices)]
 
 
-def _choice_finding(choice: Choice, target: Path) -> Finding:
+def _choice_finding(choice: Choice, target: Path, chosen: str) -> Finding:
+    """*choice* as a finding; *chosen* is what ``--choose`` has to go on saying of those before it."""
     if not choice.answers:
-        return Finding("suggest-no-name", target.name, params={"what": choice.what}, stage="dry-run")
+        return Finding("suggest-no-name", str(target), params={"what": choice.what}, stage="dry-run")
     code = "suggest-choice" if choice.blocks else "suggest-option"
     params = {
         "number": str(choice.number),
         "what": choice.what,
-        "first": f"{choice.number}.{min(1, len(choice.answers))}",
+        "first": f"{chosen}{choice.number}.{min(1, len(choice.answers))}",
     }
     params |= {"file": shlex.quote(str(target)), "alternatives": "\n".join(choice.lines)}
-    return Finding(code, target.name, params=params, stage="dry-run")
+    return Finding(code, str(target), params=params, stage="dry-run")
 
 
 def _told(made: Suggestion, target: Path, env: Mapping[str, str]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from string import Formatter
 
 __all__ = ["LANGUAGES", "PHRASES", "TEXTS", "Phrase", "Text", "label_of", "phrase", "said_in", "text_of"]
@@ -775,10 +776,31 @@ PHRASES = {
     "float": "{method} (float)",
     "only described": "{name}: in the description only; no tensor, module or parameter is called so, and no layer asks for it",
     "unknown": "{name}: no tensor, module, prefix or parameter has this name",
+    "null": "null",
+    "true or false": "true or false",
+    "a string": "a string",
+    "a list": "a list",
+    "an object": "an object",
+    "a number": "a number",
+    "and": "{one}, {other}",
+    "and more": "{names} and {count} more",
+    "nothing": "nothing",
+    "two files": "{one} and {other}",
+    "named in": "named in {file}",
+    "numbered up to": "the others are numbered up to {total}",
+    "did it mean": " (did it mean {scheme}?)",
+    "config says": "quant_method in config.json is {method}",
+    "tensors such as": "tensors such as {name}",
+    "tensors of dtype": "tensors such as {name} of dtype {dtype}",
+    "scale alone": "{name} without the weight_offset or deq_scale of ModelSlim",
+    "read itself": "vllm serve DIR without --quantization ascend (vllm-ascend reads {method} itself from {since})",
+    "read itself later": "vllm serve DIR without --quantization ascend (vllm-ascend reads {method} itself from {since}); "
+    "before that take a ModelSlim checkpoint of the model, or quantize the float model with msModelSlim",
+    "not read": "take a ModelSlim checkpoint of the model, or quantize the float model with msModelSlim",
     "no model type": "no model_type",
     "no architecture": "no architecture",
-    "settled then": "nothing on this release with the patches that are armed: the dry run finds every name",
-    "settled do": "nothing to do; another release, or one without these patches, may not find the names",
+    "settled then": "nothing on this release with the patches that are armed: the dry run finds all that is asked for",
+    "settled do": "nothing to do; another release, or one without these patches, may not find it",
     "size": "{tensors:tensor|tensors} in {files:file|files}",
     "known from": "to vllm-ascend from {release}",
     "seconds": "{seconds} s",
@@ -825,14 +847,18 @@ class Phrase(str):
         self._said = key, values
         return self
 
+    def __reduce__(self) -> tuple[object, ...]:
+        key, values = self._said
+        return partial(Phrase, key, **values), ()
+
     def in_language(self, language: str) -> str:
         key, values = self._said
         return _filled(key, language, values)
 
 
-def said_in(language: str, text: object) -> object:
+def said_in(language: str, text: object) -> str:
     """*text* in *language*, where it is a :class:`Phrase`."""
-    return text.in_language(language) if isinstance(text, Phrase) else text
+    return text.in_language(language) if isinstance(text, Phrase) else str(text)
 
 
 def text_of(code: str, language: str = "en") -> Text:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -644,8 +646,8 @@ FAULT = Finding("lookup-missing", "target", params={"asked": "a", "known": "b"},
 def test_what_is_said_of_names_is_a_note_where_the_dry_run_finds_them_all() -> None:
     found = run.settled(NAMES, [])
     assert [(one.code, one.severity) for one in found] == [(one.code, Severity.NOTE) for one in NAMES]
-    assert found[0].message == NAMES[0].message and "finds every name" in found[0].consequence
-    assert "试加载能找到所有名字" in found[0].sentences("zh")[1] and found[1] == NAMES[1]
+    assert found[0].message == NAMES[0].message and "finds all that is asked" in found[0].consequence
+    assert "试加载能找到所查询的一切" in found[0].sentences("zh")[1] and found[1] == NAMES[1]
     assert run.settled(NAMES, [FAULT]) == NAMES
 
 
@@ -663,3 +665,33 @@ def test_what_is_said_of_names_is_a_note_where_the_dry_run_finds_them_all() -> N
 )
 def test_an_error_is_told_with_its_reason(error: str, said: str) -> None:
     assert _short(ValueError(error)) == f"ValueError: {said}"
+
+
+def test_what_is_to_be_pasted_is_never_broken() -> None:
+    report = Report("/a folder of models/x", Options(), findings=[Finding("description-name", "q d.json"), CHOICE])
+    lines = to_text(report, width=40).splitlines()
+    for whole in (
+        "'/a folder of models/x'/quant_model_description.json",
+        "1.1  " + "drop=(Drop('a.b.c'),)  # one of them",
+    ):
+        assert any(whole in line for line in lines), whole
+
+
+CHOICE = Finding(
+    "suggest-choice",
+    "p.py",
+    params={
+        "number": "1",
+        "what": "w",
+        "first": "1.1",
+        "file": "p.py",
+        "alternatives": "1.1  drop=(Drop('a.b.c'),)  # one of them",
+    },
+)
+
+
+def test_a_phrase_stays_one_when_it_is_copied() -> None:
+    found = Finding("no-safetensors", "x", params={"found": Phrase("and more", names=Phrase("nothing"), count=3)})
+    for one in (pickle.loads(pickle.dumps(found)), copy.deepcopy(found)):
+        assert one == found and one.sentences("zh")[0] == found.sentences("zh")[0]
+        assert "没有任何文件 等，另有 3 个" in one.sentences("zh")[0]

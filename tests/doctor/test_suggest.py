@@ -271,6 +271,8 @@ def test_the_report_shows_the_alternatives_and_the_file_waits_for_the_answer(ups
     text = to_text(report, width=1000)
     assert 'one of  1.1  weights=(Segments("mlp.first_", "mlp.gate_proj"),)' in text
     assert f"ascend-hotfix doctor {model} --suggest {target} --choose 1.1" in text
+    text = to_text(written(upstreams, model, target, ((1, 1),)), width=1000)
+    assert f"--suggest {target} --choose 1.1,2.1 takes the first" in text and f"{target} is not written" in text
     report = written(upstreams, model, target, ((1, 1), (2, 2)))
     assert report.findings == [] and report.suggested is not None and "clean" in report.suggested
     assert 'Segments("mlp.second_", "mlp.up_proj"),' in target.read_text()
