@@ -15,7 +15,7 @@ from typing import Any
 from ascend_hotfix.doctor.align import Alignment, align, nearest
 from ascend_hotfix.doctor.findings import Collector, Finding, pattern
 from ascend_hotfix.doctor.observe import Box, Frame
-from ascend_hotfix.doctor.rehearsal import Part, fused_rows
+from ascend_hotfix.doctor.rehearsal import Part, Refused, fused_rows
 
 __all__ = ["Evidence", "draft_tensors", "evidence", "examine", "judge"]
 
@@ -332,11 +332,12 @@ def _load_findings(
         home = homes.get(_module(tensor), "")
         return tensor not in own_draft and not (home and (rooted(home) or home in doubtful))
 
+    misfits = _tails_of_misfits(part)
     for refused in part.refused:
         if homeless(refused.tensor):
             seen.homeless.append(refused.tensor)
         if not consequence(refused.tensor):
-            _refused(refused, part, found, place)
+            _refused(refused, tensors.get(refused.tensor), found, place)
     for tensor in part.unused:
         if (part.role != "target" and tensor not in drafted) or tensor in elsewhere or tensor in own_draft:
             continue
@@ -348,7 +349,7 @@ def _load_findings(
             continue
         found.add("tensor-unused", tensor, place=place, leaf=_leaf(tensor))
     for name in part.unwritten:
-        if rooted(_module(name)) or _harmless_unwritten(name, part, tensors, homes):
+        if rooted(_module(name)) or _tail(_module(name)) in misfits or _harmless_unwritten(name, part, tensors, homes):
             continue
         seen.unwritten.append(name)
         found.add("parameter-unwritten", name, place=place, leaf=_leaf(name))
@@ -379,14 +380,40 @@ def _load_findings(
             found.add("tensor-spread", tensor, place=place, source=source, target=target)
 
 
+def _misfit(refused: Refused) -> bool:
+    """Was it refused for its shape?"""
+    shape_error = refused.error in ("AssertionError", "RuntimeError", "IndexError") or "size" in refused.text
+    return shape_error and not refused.asked
+
+
+def _tail(module: str) -> tuple[str, ...]:
+    """The end of a built module's name, which no mapper changes."""
+    return tuple(module.removesuffix(".routed_experts").split(".")[-4:])
+
+
+def _tails_of_misfits(part: Part) -> set[tuple[str, ...]]:
+    """Where tensors of a shape that does not fit belong: what stays unwritten there follows from it."""
+    modules = {_module(refused.tensor).partition(".experts.") for refused in part.refused if _misfit(refused)}
+    rows = fused_rows() if modules else {}
+    return {
+        tuple(path[-4:])
+        for head, experts, _ in modules
+        for path in _fused_paths([*head.split("."), *(["experts"] if experts else [])], rows)
+    }
+
+
+def _fused_paths(parts: list[str], rows: Mapping[str, list[tuple[str, ...]]]) -> list[list[str]]:
+    """The path of a checkpoint's module, and those of the fused modules of which it may be a shard."""
+    fused = {name for name, held in rows.items() for row in held if parts[-1] in row}
+    return [[*parts[:-1], end] for end in {parts[-1], *fused}]
+
+
 def _rooted_by_name(module: str, roots: Collection[str], homes: Mapping[str, str]) -> bool:
     """A tensor that nothing of its module landed: does the path of a doubtful layer end like its own?"""
     parts = module.split(".")
     if "experts" in parts:
         parts = parts[: parts.index("experts") + 1]
-    ends = {parts[-1]}
-    ends.update(fused for fused, rows in fused_rows().items() for row in rows if parts[-1] in row)
-    tails = [[*parts[:-1], end] for end in ends]
+    tails = _fused_paths(parts, fused_rows())
     for root in roots:
         other = root.removesuffix(".routed_experts").split(".")
         for tail in tails:
@@ -400,12 +427,13 @@ def _leaf(name: str) -> str:
     return name.rpartition(".")[2]
 
 
-def _refused(refused: Any, part: Part, found: Collector, place: str) -> None:
-    shape_error = refused.error in ("AssertionError", "RuntimeError", "IndexError") or "size" in refused.text
+def _refused(refused: Refused, tensor: Any, found: Collector, place: str) -> None:
     named = _NOT_THERE.search(refused.text)
     text = pattern(f".{refused.asked or (named[1] if named else refused.text)}")[1:] or refused.error
-    if shape_error and not refused.asked:
-        found.add("tensor-shape-refused", refused.tensor, place=place, error=refused.error, where=refused.place)
+    if _misfit(refused):
+        shape = "x".join(map(str, getattr(tensor, "shape", ()))) or "scalar"
+        error = f"{refused.error}: {refused.text}" if refused.text else refused.error
+        found.add("tensor-shape-refused", refused.tensor, place=place, shape=shape, error=error, where=refused.place)
     else:
         asked = pattern(f".{refused.asked}")[1:] if refused.asked else text
         found.add("tensor-refused", refused.tensor, place=place, asked=asked, where=refused.place)

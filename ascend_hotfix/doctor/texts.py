@@ -636,9 +636,10 @@ TEXTS: dict[str, Text] = {
     ),
     "tensor-shape-refused": Text(
         FAULT,
-        "{count:tensor|tensors} such as {example} {count:~does not fit its|do not fit their} parameter: {error} ({where})",
+        "{count:tensor|tensors} of shape {shape} such as {example} {count:~does not fit its|do not fit their} parameter: "
+        "{error} ({where})",
         "vllm serve stops with this error at the first of them",
-        "take the checkpoint that belongs to this config.json",
+        "take the checkpoint that belongs to this config.json, or put the sizes in config.json right",
     ),
     "tensor-unused": Text(
         FAULT,

@@ -551,9 +551,9 @@ TEXTS_ZH: dict[str, tuple[str, str, str]] = {
         "ascend-hotfix doctor DIR --suggest FILE 会寻找规则",
     ),
     "tensor-shape-refused": (
-        "{count} 个张量（如 {example}）与其参数不符：{error}（{where}）",
+        "{count} 个形状为 {shape} 的张量（如 {example}）与其参数不符：{error}（{where}）",
         "vllm serve 在其中第一个张量处以此错误停止",
-        "换用与这份 config.json 匹配的权重",
+        "换用与这份 config.json 匹配的权重，或更正 config.json 中的尺寸",
     ),
     "tensor-unused": (
         "{place} 模型没有参数接收 {count} 个 {leaf} 张量，如 {example}",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pairs import EACH_PAIR
-from writer import Spec, tiny
+from writer import Spec, genuine, tiny
 
 ATTENTION = "model.layers.0.self_attn"
 EXPERT = "model.layers.0.mlp.experts.1"
@@ -133,6 +134,16 @@ def test_all_faults_are_found_in_one_run(upstreams: Any, pair: str, tmp_path: Pa
     assert codes & {"lookup-missing", "lookup-silent"}
     assert {"parameter-partial", "float-into-quantized", "tensor-shape-refused"} <= codes
     assert codes & {"tensor-refused", "tensor-unused"}
+
+
+@pytest.mark.parametrize("pair", EACH_PAIR)
+def test_of_sizes_that_do_not_fit_no_consequence_is_told(upstreams: Any, pair: str, tmp_path: Path) -> None:
+    spec = genuine("qwen2_5-w8a8")
+    spec.config["intermediate_size"] *= 2
+    spec.config["vocab_size"] *= 2
+    found = upstreams.check(pair, spec.write(tmp_path))
+    assert {finding.code for finding in found} - {"tensor-unused"} == {"tensor-shape-refused"}
+    assert any(re.search(r"of shape \d+x\d+ such as model.layers.0.mlp", finding.message) for finding in found)
 
 
 @pytest.mark.parametrize("pair", EACH_PAIR)
