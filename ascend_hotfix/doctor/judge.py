@@ -429,14 +429,15 @@ def _leaf(name: str) -> str:
 
 def _refused(refused: Refused, tensor: Any, found: Collector, place: str) -> None:
     named = _NOT_THERE.search(refused.text)
-    text = pattern(f".{refused.asked or (named[1] if named else refused.text)}")[1:] or refused.error
-    if _misfit(refused):
+    asked = refused.asked or (named[1] if named else "")
+    error = f"{refused.error}: {refused.text}" if refused.text else refused.error
+    if _misfit(refused) and not asked:
         shape = "x".join(map(str, getattr(tensor, "shape", ()))) or "scalar"
-        error = f"{refused.error}: {refused.text}" if refused.text else refused.error
         found.add("tensor-shape-refused", refused.tensor, place=place, shape=shape, error=error, where=refused.place)
+    elif asked:
+        found.add("tensor-refused", refused.tensor, place=place, asked=pattern(f".{asked}")[1:], where=refused.place)
     else:
-        asked = pattern(f".{refused.asked}")[1:] if refused.asked else text
-        found.add("tensor-refused", refused.tensor, place=place, asked=asked, where=refused.place)
+        found.add("tensor-failed", refused.tensor, place=place, error=pattern(f".{error}")[1:], where=refused.place)
 
 
 def _rest(boxes: list[Box]) -> str:

@@ -37,6 +37,7 @@ NAME_CODES = frozenset(
         "lookup-missing",
         "lookup-silent",
         "row-missing",
+        "tensor-failed",
         "tensor-refused",
         "tensor-unused",
         "parameter-unwritten",

@@ -634,6 +634,12 @@ TEXTS: dict[str, Text] = {
         "vllm serve stops with this error at the first of them",
         "ascend-hotfix doctor DIR --suggest FILE looks for the rule",
     ),
+    "tensor-failed": Text(
+        FAULT,
+        "load_weights of the {place} model fails at {count:tensor|tensors} such as {example}: {error} ({where})",
+        "vllm serve stops with this error at the first of them",
+        "see the other findings: a layer may have another scheme than its tensors; or report the place named here",
+    ),
     "tensor-shape-refused": Text(
         FAULT,
         "{count:tensor|tensors} of shape {shape} such as {example} {count:~does not fit its|do not fit their} parameter: "

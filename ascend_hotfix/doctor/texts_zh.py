@@ -550,6 +550,11 @@ TEXTS_ZH: dict[str, tuple[str, str, str]] = {
         "vllm serve 在其中第一个张量处以此错误停止",
         "ascend-hotfix doctor DIR --suggest FILE 会寻找规则",
     ),
+    "tensor-failed": (
+        "{place} 模型的 load_weights 在 {count} 个张量处出错，如 {example}：{error}（{where}）",
+        "vllm serve 在其中第一个张量处以此错误停止",
+        "参看其他结果：该层的方案可能与其张量不符；或报告此处所指的位置",
+    ),
     "tensor-shape-refused": (
         "{count} 个形状为 {shape} 的张量（如 {example}）与其参数不符：{error}（{where}）",
         "vllm serve 在其中第一个张量处以此错误停止",

@@ -63,7 +63,7 @@ def foreign(name: str) -> Any:
     return lambda spec: spec.add(name, "BF16", [8])
 
 
-REFUSED = {"tensor-shape-refused", "tensor-refused"}
+REFUSED = {"tensor-shape-refused", "tensor-refused", "tensor-failed"}
 # What was done, and the codes of which at least one must be reported.
 DEFECTS: dict[str, tuple[Any, set[str]]] = {
     "q_proj has 8 rows more": (grown(f"{ATTENTION}.q_proj.weight", rows=8), {"tensor-cut"}),
