@@ -11,7 +11,6 @@ from types import ModuleType
 from typing import Any
 
 from ascend_hotfix import log, scope
-from ascend_hotfix.ledger import LEDGER
 from ascend_hotfix.records import Config, DraftQuantization
 from ascend_hotfix.seams import hooking
 
@@ -57,7 +56,7 @@ def _changed(config: dict[str, Any]) -> dict[str, Any]:
         new = {key: value for key, value in record.put.items() if config.get(key) != value}
         if gone or new:
             config = {key: value for key, value in config.items() if key not in gone} | new
-            LEDGER.hit(one.patch, one.fix.id, SEAM, "; ".join([*(f"no {g}" for g in gone), *map(_said, new.items())]))
+            hooking.applied(one, SEAM, "; ".join([*(f"no {g}" for g in gone), *map(_said, new.items())]))
     return config
 
 
@@ -89,5 +88,5 @@ def _hand_on(vllm_config: Any) -> None:
     for one, record in scope.of_config(vllm_config).records(SEAM):
         if isinstance(record, DraftQuantization):
             draft.quantization = target.quantization
-            LEDGER.hit(one.patch, one.fix.id, SEAM, f"draft of {draft.model}: {target.quantization}")
+            hooking.applied(one, SEAM, f"draft of {draft.model}: {target.quantization}")
             return

@@ -15,7 +15,6 @@ from types import ModuleType
 from typing import Any
 
 from ascend_hotfix import log, scope
-from ascend_hotfix.ledger import LEDGER
 from ascend_hotfix.records import DescriptionFile, DescriptionSet
 from ascend_hotfix.scope import Scope
 from ascend_hotfix.seams import hooking
@@ -136,9 +135,7 @@ def _complete(config: Any, folder: Path) -> None:
         return  # upstream has just failed to read it, and has said why
     # the constructor makes of a description what this release makes of it
     config.__dict__.update(type(config)({**content, **(held or {})}).__dict__)
-    LEDGER.hit(
-        one.patch, one.fix.id, SEAM, f"{path.name}: {counted(len(content), 'entry', 'entries')} over {len(held or {})}"
-    )
+    hooking.applied(one, SEAM, f"{path.name}: {counted(len(content), 'entry', 'entries')} over {len(held or {})}")
 
 
 def _set_keys(config: Any, current: Scope) -> None:
@@ -150,4 +147,4 @@ def _set_keys(config: Any, current: Scope) -> None:
             continue
         if not record.schemes or any(value in record.schemes for value in description.values()):
             description[record.key] = record.value
-            LEDGER.hit(one.patch, one.fix.id, SEAM, f"{record.key} = {record.value!r}")
+            hooking.applied(one, SEAM, f"{record.key} = {record.value!r}")

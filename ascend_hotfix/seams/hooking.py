@@ -13,10 +13,10 @@ from typing import Any
 import wrapt
 
 from ascend_hotfix import log, scope
-from ascend_hotfix.catalog import ENV_MODELS
+from ascend_hotfix.catalog import ENV_MODELS, Selection
 from ascend_hotfix.ledger import LEDGER
 
-__all__ = ["Wrapped", "add_hint", "drifted", "is_wrapped", "replace_everywhere", "wrap"]
+__all__ = ["Wrapped", "add_hint", "applied", "drifted", "is_wrapped", "replace_everywhere", "wrap"]
 
 Wrapper = Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], Any]
 
@@ -71,6 +71,12 @@ def drifted(seam: str, target: str, reference: str) -> None:
         f"{target} is not where it was in the releases we know ({versions}), so fixes at the {seam} seam cannot act: "
         f"{shown}. Reference: {reference}. Report it, or set {ENV_MODELS}=none to run without fixes"
     )
+
+
+def applied(one: Selection, seam: str, text: str) -> None:
+    """A hit on what vLLM reads before there is a model, often in a process that loads none: logged here, once."""
+    LEDGER.hit(one.patch, one.fix.id, seam, text)
+    log.info(f"{one.name}: {text}", once=f"{one.name}: {text}")
 
 
 def add_hint(error: BaseException, hint: str) -> None:
