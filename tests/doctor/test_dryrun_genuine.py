@@ -15,6 +15,7 @@ from pairs import CHECKPOINTS, EACH_PAIR, PAIRS
 from writer import genuine
 
 from ascend_hotfix.doctor.checkpoint import read_checkpoint
+from ascend_hotfix.doctor.dryrun import call
 from ascend_hotfix.doctor.findings import Finding
 from ascend_hotfix.doctor.static import check_static
 
@@ -65,6 +66,22 @@ def test_only_a_layers_first_expert_is_asked_for(
     assert codes & {"tensor-undescribed", "expert-undescribed"} == {
         "tensor-undescribed" if asked else "expert-undescribed"
     }
+
+
+def test_explain_knows_what_only_the_description_has(upstreams: Any, tmp_path: Path) -> None:
+    spec, attention = genuine("qwen3_moe-w8a8"), "model.layers.0.self_attn"
+    assert spec.description is not None
+    spec.description["model.layers.0.attn.q_proj.weight"] = "W8A8"
+    spec.drop(f"{attention}.q_proj.weight")
+    model = str(spec.write(tmp_path / "model"))
+
+    def told(name: str) -> dict[str, Any]:
+        return call(upstreams.zygote("0.30"), "ascend_hotfix.doctor.explain:explain", name=name, model_dir=model)
+
+    nowhere = told("model.layers.0.attn.q_proj")
+    assert nowhere["described"] == [["model.layers.0.attn.q_proj.weight", "W8A8"]] and nowhere["parts"] == []
+    missed = told(f"{attention}.q_proj.weight")
+    assert [part["prefix"] for part in missed["parts"]] == [f"{attention}.qkv_proj"] and missed["tensors"] == []
 
 
 def named(findings: list[Finding], code: str, text: str) -> list[Finding]:

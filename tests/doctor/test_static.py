@@ -744,3 +744,9 @@ def test_rename_of_a_number_alone_does_not_name_the_same_on_both_sides(tmp_path:
     spec.indexes.clear()
     (finding,) = [f for f in diagnose(spec, tmp_path) if f.code == "description-renamed"]
     assert (finding.params["described"], finding.params["filed"]) == ("model*", "model* of another number")
+
+
+def test_a_scheme_in_other_letters_is_told_with_the_one_that_is_meant(tmp_path: Path) -> None:
+    spec = tiny()
+    _retype(f"{ATTENTION}.q_proj.weight", "w8a8_mix")(spec)
+    assert "did it mean W8A8_MIX?" in serious(diagnose(spec, tmp_path))["scheme-unknown"].remedy
