@@ -44,7 +44,7 @@ FORMAT_ONLY = frozenset({"quant_method", "model_quant_type"})
 NOT_READ = Phrase("not read")
 ADVICE = {
     "compressed-tensors": Phrase("read itself", method="compressed-tensors", since="0.13"),
-    "fp8": Phrase("read itself later", method="FP8", since="0.23"),
+    "fp8": Phrase("before that", now=Phrase("read itself", method="block-wise FP8", since="0.23"), earlier=NOT_READ),
 }
 # Leaf of a tensor name to the tool that writes it, told apart without a description.
 TELLTALES = (

@@ -781,7 +781,7 @@ PHRASES = {
     "no prefix": "(an empty prefix)",
     "no method": "none",
     "float": "{method} (float)",
-    "only described": "{name}: in the description only; no tensor, module or parameter is called so, and no layer asks for it",
+    "only described": "{name}: in the description only; no tensor, module, prefix or parameter has this name",
     "unknown": "{name}: no tensor, module, prefix or parameter has this name",
     "null": "null",
     "true or false": "true or false",
@@ -801,8 +801,7 @@ PHRASES = {
     "tensors of dtype": "tensors such as {name} of dtype {dtype}",
     "scale alone": "{name} without the weight_offset or deq_scale of ModelSlim",
     "read itself": "vllm serve DIR without --quantization ascend (vllm-ascend reads {method} itself from {since})",
-    "read itself later": "vllm serve DIR without --quantization ascend (vllm-ascend reads {method} itself from {since}); "
-    "before that take a ModelSlim checkpoint of the model, or quantize the float model with msModelSlim",
+    "before that": "{now}; before that {earlier}",
     "not read": "take a ModelSlim checkpoint of the model, or quantize the float model with msModelSlim",
     "no model type": "no model_type",
     "no architecture": "no architecture",

@@ -60,7 +60,7 @@ PHRASES_ZH = {
     "no prefix": "（空前缀）",
     "no method": "无",
     "float": "{method}（浮点）",
-    "only described": "{name}：只出现在量化描述中；没有这个名字的张量、模块或参数，也没有层查询它",
+    "only described": "{name}：只出现在量化描述中；没有这个名字的张量、模块、前缀或参数",
     "unknown": "{name}：没有这个名字的张量、模块、前缀或参数",
     "null": "null",
     "true or false": "布尔值",
@@ -80,8 +80,7 @@ PHRASES_ZH = {
     "tensors of dtype": "含有 {name} 之类 dtype 为 {dtype} 的张量",
     "scale alone": "有 {name}，却没有 ModelSlim 的 weight_offset 或 deq_scale",
     "read itself": "vllm serve DIR，不带 --quantization ascend（vllm-ascend {since} 起自行读取 {method}）",
-    "read itself later": "vllm serve DIR，不带 --quantization ascend（vllm-ascend {since} 起自行读取 {method}）；"
-    "更早的版本请换用该模型的 ModelSlim 权重，或用 msModelSlim 量化浮点模型",
+    "before that": "{now}；更早的版本请{earlier}",
     "not read": "换用该模型的 ModelSlim 权重，或用 msModelSlim 量化浮点模型",
     "no model type": "没有 model_type",
     "no architecture": "没有 architectures",
