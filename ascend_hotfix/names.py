@@ -44,13 +44,14 @@ __all__ = [
     "layer_number",
     "locate",
     "matches",
+    "number_of",
     "refuse",
 ]
 
 WILDCARD = "*"
 ANY_DEPTH = "**"
 _NUMBER = re.compile(r"[0-9]+")
-_LAYER = re.compile(r"[0-9]{1,9}")  # more digits are no layer, and int() refuses many more
+DIGITS = 9  # of a number in a name; a damaged name may hold thousands
 LONG = 100  # characters of a long name
 MOST_WAYS = LONG**2
 ANY_NAMES = ("x" * LONG, "0" * LONG)  # a pattern that finds both finds any name
@@ -506,5 +507,10 @@ def filled(pattern: str, name: str, template: str) -> str | None:
 
 def layer_number(name: str) -> int | None:
     """The number after the first segment ``layers`` of *name*, or None where there is none."""
-    pairs = itertools.pairwise(_split(name))
-    return next((int(number) for segment, number in pairs if segment == "layers" and _LAYER.fullmatch(number)), None)
+    numbers = (number_of(number) for segment, number in itertools.pairwise(_split(name)) if segment == "layers")
+    return next((number for number in numbers if number is not None), None)
+
+
+def number_of(segment: str) -> int | None:
+    """The number that a segment of a name is, or None; what no layer or expert can be numbered with is no number."""
+    return int(segment) if segment.isdecimal() and len(segment) <= DIGITS else None

@@ -32,6 +32,8 @@ from ascend_hotfix.doctor.schemes import METADATA_LEAVES, is_scheme
 from ascend_hotfix.doctor.texts import Phrase
 
 __all__ = [
+    "LANGUAGE_CONFIGS",
+    "LONGEST",
     "UNREAD",
     "Checkpoint",
     "Description",
@@ -619,16 +621,18 @@ def _read(root: Path, progress: Progress | None) -> Checkpoint:
     tensors = ranks[min(ranks)] if ranks else _merge(files, read, found)
     unread = {name: tensor for file in files.keys() - read for name, tensor in files[file].items()}
     description = _read_description(root, config, tensors, found)
+    extras = _read_optional(root, description, found)
+    findings = found.findings()
     return Checkpoint(
         path=root,
         config=config,
         tensors=tensors,
         unread=unread,
-        extras=_read_optional(root, description, found),
+        extras=extras,
         ranks=ranks,
         index=owner,
         indexes=indexes,
         description=description,
-        findings=_united(found.findings()),
-        lost=frozenset(finding.place for finding in found.findings() if finding.code in LOST),
+        findings=_united(findings),
+        lost=frozenset(finding.place for finding in findings if finding.code in LOST),
     )

@@ -9,14 +9,14 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ascend_hotfix.doctor.checkpoint import LONGEST, language_configs
+from ascend_hotfix.doctor.checkpoint import LANGUAGE_CONFIGS, LONGEST, language_configs
 from ascend_hotfix.doctor.findings import Collector
 
 __all__ = ["DRAFT_COUNTS", "EXPERT_COUNTS", "SIZE", "check_config"]
 
 EXPERT_COUNTS = ("n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts")
 DRAFT_COUNTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
-NESTED = ("thinker_config", "text_config", "llm_config", "language_config", "vision_config", "audio_config")
+NESTED = (*LANGUAGE_CONFIGS, "vision_config", "audio_config")
 
 
 def _size(value: object) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 
 from ascend_hotfix.doctor.align import Choice, align, alike, likeness
 from ascend_hotfix.doctor.dryrun import Rehearsal
-from ascend_hotfix.doctor.findings import pattern
+from ascend_hotfix.doctor.findings import pattern, starred
 from ascend_hotfix.doctor.judge import Evidence, examine
 from ascend_hotfix.doctor.patchfile import FIELDS, record_text
 from ascend_hotfix.doctor.rehearsal import Part, fused_rows
@@ -188,7 +188,7 @@ def _description_rules(part: Part, seen: Evidence, tensors: Mapping[str, Any]) -
             continue
         scheme = _scheme_for(name, seen, part, tensors, known)
         if scheme is None:
-            shape = "." if name.startswith(".") else pattern(f".{name}.")[1:-1]
+            shape = "." if name.startswith(".") else starred(name)
             untold.setdefault(shape, []).append(name)
         elif scheme not in result.types:
             result.types.append(scheme)
@@ -236,12 +236,8 @@ def _fused_alias(name: str, known: Mapping[str, str], rules: Iterable[Rule]) -> 
             if one == parent:
                 last = parent.rpartition(".")[2]
                 return Suffix(f"{last}.{leaf}", f"{last}.{fused}")
-            return Exact(_starred(name), _starred(f"{one}.{fused}"))
+            return Exact(starred(name), starred(f"{one}.{fused}"))
     return None
-
-
-def _starred(name: str) -> str:
-    return ".".join("*" if part.isdigit() else part for part in name.split("."))
 
 
 def _without_prefix(part: Part) -> list[str]:
@@ -286,10 +282,10 @@ def _scheme_for(
     weights = [t for t, to in part.landed.items() if parameters & set(to) and t.endswith(".weight")]
     own = [t for t in weights if t.rpartition(".")[0].rpartition(".")[2] == leaf] or weights
     dtypes = {tensors[t].dtype for t in own if t in tensors}
-    shape = pattern(f".{name}.")[1:-1]
+    shape = starred(name)
     if dtypes and dtypes <= set(FLOAT_DTYPES):
         return Scheme(shape, "FLOAT")
-    siblings = {scheme for other, scheme in known.items() if pattern(f".{other}.")[1:-1] == shape}
+    siblings = {scheme for other, scheme in known.items() if starred(other) == shape}
     quantized = {scheme for scheme in siblings if scheme != "FLOAT"}
     if dtypes and not dtypes & set(FLOAT_DTYPES) and len(quantized) == 1 == len(siblings):
         return Scheme(name, quantized.pop())
@@ -365,7 +361,7 @@ def _of_rest(
     groups: dict[str, list[str]] = {}
     for name in names:
         strange = next((head for head in _heads(name) if head not in known), name)
-        groups.setdefault(_starred(strange) + ("" if strange == name else ".**"), []).append(name)
+        groups.setdefault(starred(strange) + ("" if strange == name else ".**"), []).append(name)
     for shape, group in groups.items():
         modules = list(dict.fromkeys(name.rpartition(".")[0] for name in group))
         first, told = group[0], counted(len(group), "tensor")
@@ -447,7 +443,7 @@ def _fill_questions(names: Iterable[str]) -> Iterator[Question]:
     """Zero is the neutral value of a bias, but whether the float model has zeros there only the float model tells."""
     groups: dict[str, list[str]] = {}
     for name in names:
-        groups.setdefault(f"**.{'.'.join(_starred(name).split('.')[-3:])}", []).append(name)
+        groups.setdefault(f"**.{'.'.join(starred(name).split('.')[-3:])}", []).append(name)
     for shape, held in groups.items():
         note = "right only if the float model has zeros there: compare with it"
         what = f"no tensor fills {counted(len(held), 'parameter')} {shape}, such as {held[0]}"

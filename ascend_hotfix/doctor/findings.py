@@ -19,7 +19,7 @@ from enum import IntEnum
 
 from ascend_hotfix.doctor.texts import TEXTS, phrase, said_in, text_of
 
-__all__ = ["Collector", "Finding", "Severity", "exit_code", "pattern", "told_apart", "worst_first"]
+__all__ = ["Collector", "Finding", "Severity", "exit_code", "pattern", "starred", "told_apart", "worst_first"]
 
 EXAMPLES = 2
 PATTERNS = 4
@@ -42,6 +42,11 @@ class Severity(IntEnum):
 def pattern(name: str) -> str:
     """*name* with every numeric segment replaced by ``*``."""
     return _NUMBER.sub("*", name)
+
+
+def starred(name: str) -> str:
+    """As :func:`pattern`, for a name that may begin with a number or be one."""
+    return pattern(f".{name}")[1:]
 
 
 def told_apart(old: str, new: str) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ascend_hotfix.doctor.align import Alignment, align, nearest
-from ascend_hotfix.doctor.findings import Collector, Finding, pattern
+from ascend_hotfix.doctor.findings import Collector, Finding, pattern, starred
 from ascend_hotfix.doctor.observe import Box, Frame
 from ascend_hotfix.doctor.rehearsal import Part, Refused, fused_rows
 
@@ -255,7 +255,7 @@ def _lookup_findings(part: Part, seen: Evidence, found: Collector, place: str) -
     known = list(_description_modules(part.description))
     groups: dict[str, list[str]] = {}
     for name in seen.alignment.unexplained:
-        groups.setdefault(pattern(f".{name}.")[1:-1], []).append(name)
+        groups.setdefault(starred(name), []).append(name)
     for shape, names in groups.items():
         near = nearest(names[0], known) if names[0] else []
         like = pattern(near[0]) if near else "nothing like it"
@@ -435,9 +435,9 @@ def _refused(refused: Refused, tensor: Any, found: Collector, place: str) -> Non
         shape = "x".join(map(str, getattr(tensor, "shape", ()))) or "scalar"
         found.add("tensor-shape-refused", refused.tensor, place=place, shape=shape, error=error, where=refused.place)
     elif asked:
-        found.add("tensor-refused", refused.tensor, place=place, asked=pattern(f".{asked}")[1:], where=refused.place)
+        found.add("tensor-refused", refused.tensor, place=place, asked=starred(asked), where=refused.place)
     else:
-        found.add("tensor-failed", refused.tensor, place=place, error=pattern(f".{error}")[1:], where=refused.place)
+        found.add("tensor-failed", refused.tensor, place=place, error=starred(error), where=refused.place)
 
 
 def _rest(boxes: list[Box]) -> str:

@@ -10,6 +10,7 @@ import json
 import re
 import shlex
 import shutil
+import sys
 import time
 import unicodedata
 from collections import Counter
@@ -244,12 +245,9 @@ def _finding_text(report: Report, finding: Finding, width: int, colour: bool, la
     lines = [_label(finding.severity, colour, language) + first[LABEL:], *rest]
     alternatives = finding.params.get("alternatives", "").splitlines()
     label = "one of" if alternatives else "e.g."
+    room = sys.maxsize if alternatives else width  # a rule is to be pasted
     for number, example in enumerate(alternatives or finding.examples):
-        shown = (
-            [_printable(example)] if alternatives else _fold(example, max(width - LABEL, 20))
-        )  # a rule is to be pasted
-        lines.append(padded("" if number else f"  {label_of(label, language)}") + shown[0])
-        lines += [" " * LABEL + line for line in shown[1:]]
+        lines.extend(_wrapped("" if number else f"  {label_of(label, language)}", example, room))
     lines.extend(_wrapped(f"  {label_of('then', language)}", consequence, width))
     lines.extend(_wrapped(f"  {label_of('do', language)}", report.remedy(finding, language), width))
     origin = f"{finding.code}, {finding.stage}" + (f", {finding.place}" if finding.place else "")

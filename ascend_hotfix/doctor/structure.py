@@ -14,8 +14,8 @@ from ascend_hotfix.doctor.checkpoint import model_types
 from ascend_hotfix.doctor.config import DRAFT_COUNTS, EXPERT_COUNTS, SIZE
 from ascend_hotfix.doctor.findings import pattern
 from ascend_hotfix.doctor.schemes import is_float, scheme_of
-from ascend_hotfix.doctor.view import TOWERS, WEIGHTS, Experts, View, layer_count, number_of
-from ascend_hotfix.names import matches
+from ascend_hotfix.doctor.view import TOWERS, WEIGHTS, Experts, View, layer_count
+from ascend_hotfix.names import matches, number_of
 from ascend_hotfix.versions import fits
 from ascend_hotfix.words import counted
 

@@ -211,7 +211,7 @@ def trial_env(env: Mapping[str, str], file: Path, types: Iterable[str]) -> dict[
 
 def _with_selected(toggle: str, name: str, types: Collection[str]) -> str:
     """*toggle* with patch *name*, for models of *types*, selected as well."""
-    if toggle.strip().lower() in toggles.OFF:
+    if toggles.means_off(toggle):
         return name
     terms = [term.strip() for term in toggle.split(",") if term.strip()]
     barred = {term[1:].strip() for term in terms if term.startswith("-")} & set(types)

@@ -14,15 +14,14 @@ from typing import Any
 
 from ascend_hotfix.doctor.checkpoint import Checkpoint, Tensor
 from ascend_hotfix.doctor.findings import Collector
+from ascend_hotfix.names import number_of
 
-__all__ = ["TOWERS", "WEIGHTS", "Experts", "Form", "View", "is_draft", "layer_count", "number_of", "view"]
+__all__ = ["TOWERS", "WEIGHTS", "Experts", "Form", "View", "is_draft", "layer_count", "view"]
 
 Kind = tuple[str, tuple[int, ...]]  # dtype and shape
 
 TOWERS = frozenset({"visual", "vision", "vision_model", "vision_tower", "audio_tower", "talker", "code2wav", "encoder"})
 """Segments of names that are not the language model's."""
-
-DIGITS = 9  # of a number in a name; a damaged name may hold thousands
 
 WEIGHTS = ("weight", "weight_packed")
 """Leaves that hold the weight itself."""
@@ -157,11 +156,6 @@ class View:
 
     def draft(self, name: str) -> bool:
         return is_draft(name, layer_count(self.text_config))
-
-
-def number_of(segment: str) -> int | None:
-    """The number that a segment of a name is, or None; what no layer or expert can be numbered with is no number."""
-    return int(segment) if segment.isdecimal() and len(segment) <= DIGITS else None
 
 
 def layer_count(config: Mapping[str, Any]) -> int:

@@ -51,14 +51,18 @@ class Watch:
         self._cut: list[str] = []
         self._experts: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
 
-    def passing(self, name: str, tensor: Any, home: str | None, parameter: Any) -> bool:
-        """One tensor, and the parameter *home* in which it lands, if that can be told. Is nothing wrong with it?"""
-        numbers = self.experts_like(name)
+    def passing(self, name: str, tensor: Any, home: str | None, parameter: Any) -> set[str] | None:
+        """One tensor, and the parameter *home* in which it lands, if that can be told.
+
+        Of an expert's with which nothing is wrong, gives the experts, by number, that have come with a tensor called so.
+        """
+        module, number, kind = _expert(name)
+        numbers = self._experts[module][kind] if number else None
         if numbers is not None:
-            numbers.add(_expert(name)[1])
+            numbers.add(number)
         dtype = getattr(tensor, "dtype", None)
         if home is None or parameter is None or dtype is None or not home.endswith("weight"):
-            return True
+            return numbers
         into = f"{name} ({_short(dtype)} into {_short(parameter.dtype)})"
         if is_quantized(dtype) and parameter.dtype.is_floating_point and not is_quantized(parameter.dtype):
             self._quantized_into_float.append(into)
@@ -67,13 +71,8 @@ class Watch:
         elif name == home and _is_cut(tuple(tensor.shape), tuple(parameter.shape), _tensor_parallel_size()):
             self._cut.append(f"{name} ({list(tensor.shape)} into {list(parameter.shape)})")
         else:
-            return True
-        return False
-
-    def experts_like(self, name: str) -> set[str] | None:
-        """The experts, by number, that have come with a tensor called as this expert's *name*; None for another tensor."""
-        module, number, kind = _expert(name)
-        return self._experts[module][kind] if number else None
+            return numbers
+        return None
 
     def findings(self, loaded: Any) -> Iterator[str]:
         """One message for each kind of fault; *loaded* is what load_weights reports."""

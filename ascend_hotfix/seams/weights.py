@@ -332,10 +332,9 @@ class _Load:
     def _look_at(self, name: str, tensor: Any, *, untouched: bool) -> None:
         try:
             home = self.places.home(name)
-            mapped = self.places.mapped(name)
-            right = self.watch.passing(mapped, tensor, home, self.places.parameters.get(home or ""))
-            numbers = self.watch.experts_like(mapped)
-            if right and untouched and home is not None and numbers is not None and not self._overrides:
+            parameter = self.places.parameters.get(home or "")
+            numbers = self.watch.passing(self.places.mapped(name), tensor, home, parameter)
+            if numbers is not None and untouched and home is not None and not self._overrides:
                 head, _, tail = name.partition(EXPERTS)
                 self._alike[head, tail.partition(".")[2]] = _Alike(_looks(tensor), numbers)
         except Exception as error:

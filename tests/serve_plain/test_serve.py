@@ -132,18 +132,20 @@ def test_a_build_rule_mends_a_wrong_prefix_that_answers_wrongly(
         assert (log.count(message), before.count(message)) == (1, 1), message
 
 
+def log_of_a_strict_start(python: Path, model: Path, patches: Path) -> str:
+    """What a server says that ends before it is ready, under ASCEND_HOTFIX_STRICT with the *patches* of a folder."""
+    environ = {**PLAIN, "ASCEND_HOTFIX_MODELS": "", "ASCEND_HOTFIX_PATH": str(patches), "ASCEND_HOTFIX_STRICT": "1"}
+    log = patches / "log"
+    with Server([python.parent / "vllm"], model, *OPTIONS, log=log, env=environ) as server, pytest.raises(ServerDied):
+        server.wait_ready()
+    return log.read_text(errors="replace")
+
+
 def test_strict_ends_the_start_where_a_patch_cannot_be_used(
     python: Path, checkpoint: Callable[[str], Path], tmp_path: Path
 ) -> None:
     write_bad_patches(tmp_path)
-    environ = {**PLAIN, "ASCEND_HOTFIX_MODELS": "", "ASCEND_HOTFIX_PATH": str(tmp_path), "ASCEND_HOTFIX_STRICT": "1"}
-    log = tmp_path / "log"
-    with (
-        Server([python.parent / "vllm"], checkpoint("right"), *OPTIONS, log=log, env=environ) as server,
-        pytest.raises(ServerDied),
-    ):
-        server.wait_ready()
-    told = log.read_text(errors="replace")
+    told = log_of_a_strict_start(python, checkpoint("right"), tmp_path)
     assert "StrictError" in told and "non-default args" not in told
     assert all(told.count(message) == 1 for message in TOLD_AT_START[:2])
 
@@ -155,14 +157,8 @@ def test_strict_ends_the_server_with_the_finding(
     for file in tmp_path.iterdir():
         if file.name != "unused.py":
             file.unlink()
-    environ = {**PLAIN, "ASCEND_HOTFIX_MODELS": "", "ASCEND_HOTFIX_PATH": str(tmp_path), "ASCEND_HOTFIX_STRICT": "1"}
-    log = tmp_path / "log"
-    with (
-        Server([python.parent / "vllm"], checkpoint("right"), *OPTIONS, log=log, env=environ) as server,
-        pytest.raises(ServerDied),
-    ):
-        server.wait_ready()
-    assert "unused.fix: its weights rules matched nothing" in log.read_text(errors="replace")
+    told = log_of_a_strict_start(python, checkpoint("right"), tmp_path)
+    assert "unused.fix: its weights rules matched nothing" in told
 
 
 def write_bad_patches(folder: Path) -> None:
