@@ -315,7 +315,7 @@ def watching(recorder: Recorder) -> Iterator[None]:
     for name, function in patched.items():
         setattr(torch.Tensor, name, function)
     # Some loaders replace a parameter's data (the KV scales of vllm-ascend's C8) instead of filling it.
-    torch.nn.Parameter.data = property(lambda self: held.__get__(self), set_data)
+    torch.nn.Parameter.data = property(held.__get__, set_data)
     try:
         yield
     finally:

@@ -68,6 +68,8 @@ class Environment:
         run(sys.executable, "-m", "venv", "--without-pip", folder)
         self.site = Path(self.code("import sysconfig; print(sysconfig.get_path('purelib'))").strip())
         self.installer("pip", "install", "wrapt")
+        # Python 3.13 imports a codec for the first .pth file, whoever's it is.
+        (self.site / "another.pth").write_text("# of some other package\n")
         for name, version in (("torch", "2.8.0"), ("vllm", "0.11.0"), ("vllm_ascend", "0.11.0")):
             info = self.site / f"{name}-{version}.dist-info"
             info.mkdir()
