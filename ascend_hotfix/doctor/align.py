@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from ascend_hotfix.doctor.drafts import IN_LIST, is_of_draft
 from ascend_hotfix.names import Exact, Prefix, Rule, Segments, Suffix
 
 __all__ = ["Alignment", "Choice", "align", "alike", "candidate_rules", "likeness", "nearest"]
@@ -281,16 +282,23 @@ def align(
                 continue
             for rule in candidate_rules(name, near):
                 pool.setdefault(rule)
+
+    def hits_of(rule: Rule) -> dict[str, str]:
+        moved = {name: new for name in open_names if (new := rule.apply(name)) != name and new in known_set}
+        return {name: new for name, new in moved.items() if new not in taken and fits(name, new)}
+
+    rest = dict.fromkeys(open_names)
+    for rule in _draft_lists(open_names, known_set):
+        if hits := hits_of(rule):
+            result.rules.append(rule)
+            result.explained[rule] = list(hits)
+            result.targets.update(hits)
+            rest = {name: None for name in rest if name not in hits}
     reach: dict[Rule, dict[str, str]] = {}
     for rule in pool:
-        hits: dict[str, str] = {}
-        for name in open_names:
-            new = rule.apply(name)
-            if new != name and new in known_set and new not in taken and fits(name, new):
-                hits[name] = new
+        hits = hits_of(rule)
         if hits and len(set(hits.values())) == len(hits):
             reach[rule] = hits
-    rest = dict.fromkeys(open_names)
     while rest and reach:
         best = max(reach, key=lambda r: (_worth(reach[r], rest), *(-c for c in _cost(r))))
         gain = {name: new for name, new in reach[best].items() if name in rest}
@@ -308,6 +316,38 @@ def align(
         reach.pop(best)
     result.unexplained = list(rest)
     return result
+
+
+def _draft_lists(asked: Iterable[str], known: Iterable[str]) -> list[Prefix]:
+    """Rules for draft layers that one side keeps in a list of their own and the other numbers on: one for each layer.
+
+    A rule with a star cannot say that layer 0 is layer 61. The layers keep their order, so where the lists are of one
+    length nothing is left open; of several such lists none is taken.
+    """
+    lists, others = _lists(asked), _lists(known)
+    rules: list[Prefix] = []
+    for old, numbers in lists.items():
+        fitting = [
+            (new, moved)
+            for new, moved in others.items()
+            if new != old
+            and len(moved) == len(numbers)
+            and moved != numbers  # the same numbers: a rule with a star is more general
+            and is_of_draft(f"{old}.0.") != is_of_draft(f"{new}.0.")
+        ]
+        if len(fitting) == 1:
+            new, moved = fitting[0]
+            rules += [Prefix(f"{old}.{a}", f"{new}.{b}") for a, b in zip(numbers, moved, strict=True)]
+    return rules
+
+
+def _lists(names: Iterable[str]) -> dict[str, list[int]]:
+    """The numbered lists that *names* are in, each with its numbers in order."""
+    found: dict[str, set[int]] = {}
+    for name in names:
+        if in_list := IN_LIST.match(name):
+            found.setdefault(in_list[1], set()).add(int(in_list[2]))
+    return {head: sorted(numbers) for head, numbers in found.items()}
 
 
 def _worth(hits: Mapping[str, str], rest: Mapping[str, None]) -> tuple[int, int]:

@@ -130,11 +130,13 @@ class Proposal:
 
 def derive(rehearsal: Rehearsal, before: Proposal | None = None) -> Proposal:
     """The rules that explain what the parts of *rehearsal* missed, which had the rules of *before* armed."""
-    tensors = rehearsal.checkpoint.tensors
+    tensors, drafted = rehearsal.checkpoint.tensors, rehearsal.drafted
+    if len(rehearsal.parts) == 1:  # no draft takes what the target refuses
+        drafted = drafted - {one.tensor for part in rehearsal.parts for one in part.refused}
     result, unfilled = Proposal(), list[str]()
     for part in rehearsal.parts:
         others = {t for other in rehearsal.parts if other is not part for t in other.landed}
-        _, seen = examine(part, tensors, rehearsal.drafted, others)
+        _, seen = examine(part, tensors, drafted, others)
         result.merge(_description_rules(part, seen, tensors))
         # What a rule of the target's moves is looked at again in the dry run with the patch.
         moved = {t for t in seen.homeless if any(rule.apply(t) != t for rule in result.weights)}
@@ -320,7 +322,8 @@ def _weight_rules(part: Part, seen: Evidence, tensors: Mapping[str, Any], others
     result.weights += [_of_tensors(rule) for rule in found.rules]
     choices = [replace(choice, rules=tuple(map(_of_tensors, choice.rules))) for choice in found.choices]
     result.questions += [_of_choice(choice, "weights", "modules of tensors") for choice in choices]
-    rest = [name for name in homeless if name.rpartition(".")[0] in found.unexplained]
+    moved = {module for module in found.unexplained if any(rule.apply(module) != module for rule in found.rules)}
+    rest = [name for name in homeless if name.rpartition(".")[0] in {*found.unexplained} - moved]
     whole = align(rest, list(wanted), fits=lambda a, b: _same_size(tensors.get(a), wanted[b]) and _same_words(a, b))
     result.weights += whole.rules
     result.questions += [_of_choice(choice, "weights", "tensors") for choice in whole.choices]

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from ascend_hotfix.catalog import ENV_MODELS, ENV_PATH
 from ascend_hotfix.doctor.checkpoint import Checkpoint, Progress, collector_paused, model_types, read_checkpoint
+from ascend_hotfix.doctor.drafts import draft_tensors
 from ascend_hotfix.doctor.findings import Collector, Finding, worst_first
-from ascend_hotfix.doctor.judge import draft_tensors, judge
+from ascend_hotfix.doctor.judge import judge
 from ascend_hotfix.doctor.rehearsal import Part, observe
 from ascend_hotfix.doctor.report import CouldNotRun
 

@@ -13,57 +13,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ascend_hotfix.doctor.align import Alignment, align, nearest
+from ascend_hotfix.doctor.drafts import draft_part
 from ascend_hotfix.doctor.findings import Collector, Finding, pattern, starred
 from ascend_hotfix.doctor.observe import Box, Frame
 from ascend_hotfix.doctor.rehearsal import Part, Refused, fused_rows
 
-__all__ = ["Evidence", "draft_tensors", "evidence", "examine", "judge"]
+__all__ = ["Evidence", "evidence", "examine", "judge"]
 
 QUANTIZED = ("int8", "uint8", "float8", "float4", "int4")
 STATIC = ("AscendW8A8LinearMethod",)
 """The scheme class of static W8A8, in every release."""
-
-
-_IN_LIST = re.compile(r"(.*?)\.([0-9]{1,9})\.")
-"""A name in a numbered list: what the list is called, and the first number."""
-
-
-def draft_tensors(names: Iterable[str], config: Mapping[str, Any]) -> set[str]:
-    """The tensors that belong to draft (MTP) layers: numbered from ``num_hidden_layers`` on, or below ``mtp``.
-
-    DeepSeek, GLM, Kimi number their draft layers on; Qwen3.5, LongCat and DeepSeek-V4 nest them under ``mtp``.
-    """
-    stack: list[Mapping[str, Any]] = [config]
-    counts = []
-    while stack:
-        current = stack.pop()
-        for key in ("num_hidden_layers", "num_layers"):
-            if type(current.get(key)) is int:  # true is none
-                counts.append(current[key])
-        stack += [v for k, v in current.items() if isinstance(v, dict) and k.endswith("config") and "vision" not in k]
-    layers = max(counts, default=0)
-    found = set()
-    numbered: dict[str, dict[int, list[str]]] = {}
-    front, layer = "\0", list[str]()  # the names of a layer mostly follow each other
-    for name in names:
-        if ".mtp." in name or name.startswith("mtp."):
-            found.add(name)
-        elif name.startswith(front):
-            layer.append(name)
-        elif in_list := _IN_LIST.match(name):
-            front, layer = in_list[0], numbered.setdefault(in_list[1], {}).setdefault(int(in_list[2]), [])
-            layer.append(name)
-    # Only a list that has all of the target's layers can be numbered on; it need not be called ``layers``.
-    whole = [
-        held
-        for head, held in numbered.items()
-        if layers and "vis" not in head and "audio" not in head and held.keys() >= set(range(layers))
-    ]
-    decoder = max(whole, key=lambda held: sum(map(len, held.values())), default={})
-    for number, held in decoder.items():
-        if number >= layers:
-            found.update(held)
-    return found
 
 
 _NOT_THERE = re.compile(r"no module or parameter named '([^']+)'")
@@ -336,7 +295,9 @@ def _load_findings(
     for refused in part.refused:
         if homeless(refused.tensor):
             seen.homeless.append(refused.tensor)
-        if not consequence(refused.tensor):
+        if refused.tensor in own_draft:
+            found.add("draft-refused", refused.tensor, place=place, part=starred(draft_part(refused.tensor)))
+        elif not consequence(refused.tensor):
             _refused(refused, tensors.get(refused.tensor), found, place)
     for tensor in part.unused:
         if (part.role != "target" and tensor not in drafted) or tensor in elsewhere or tensor in own_draft:

@@ -37,6 +37,7 @@ NAME_CODES = frozenset(
         "lookup-missing",
         "lookup-silent",
         "row-missing",
+        "draft-refused",
         "tensor-failed",
         "tensor-refused",
         "tensor-unused",

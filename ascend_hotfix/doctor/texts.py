@@ -634,6 +634,13 @@ TEXTS: dict[str, Text] = {
         "vllm serve stops with this error at the first of them",
         "ascend-hotfix doctor DIR --suggest FILE looks for the rule",
     ),
+    "draft-refused": Text(
+        FAULT,
+        "the {place} model's load_weights refuses {count:tensor|tensors} of the draft layers {part}, such as {example}: "
+        "it does not know that {count:~it is|they are} the draft's",
+        "vllm serve stops at the first of them, with or without --speculative-config",
+        "ascend-hotfix doctor DIR --suggest FILE looks for the rule",
+    ),
     "tensor-failed": Text(
         FAULT,
         "load_weights of the {place} model fails at {count:tensor|tensors} such as {example}: {error} ({where})",

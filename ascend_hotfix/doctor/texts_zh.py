@@ -549,6 +549,11 @@ TEXTS_ZH: dict[str, tuple[str, str, str]] = {
         "vllm serve 在其中第一个张量处以此错误停止",
         "ascend-hotfix doctor DIR --suggest FILE 会寻找规则",
     ),
+    "draft-refused": (
+        "{place} 模型的 load_weights 拒绝草稿层 {part} 的 {count} 个张量，如 {example}：它不知道这些张量属于草稿",
+        "vllm serve 在其中第一个张量处停止，无论是否带 --speculative-config",
+        "ascend-hotfix doctor DIR --suggest FILE 会寻找规则",
+    ),
     "tensor-failed": (
         "{place} 模型的 load_weights 在 {count} 个张量处出错，如 {example}：{error}（{where}）",
         "vllm serve 在其中第一个张量处以此错误停止",

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from ascend_hotfix.doctor.checkpoint import Checkpoint, Tensor
+from ascend_hotfix.doctor.drafts import is_of_draft
 from ascend_hotfix.doctor.findings import Collector
 from ascend_hotfix.names import number_of
 
@@ -167,10 +168,10 @@ def layer_count(config: Mapping[str, Any]) -> int:
 
 
 def is_draft(name: str, layers: int) -> bool:
-    """Does the tensor belong to the draft (MTP) layers: ``mtp`` in its name, or a layer beyond the model's last?"""
-    segments = name.split(".")
-    if "mtp" in segments:
+    """Does the tensor belong to the draft (MTP) layers: called so, or in a layer beyond the model's last?"""
+    if is_of_draft(name):
         return True
+    segments = name.split(".")
     if not layers or not TOWERS.isdisjoint(segments) or "layers" not in segments[:-1]:
         return False
     number = number_of(segments[segments.index("layers") + 1])

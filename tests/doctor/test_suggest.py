@@ -76,6 +76,7 @@ def test_a_renamed_checkpoint_is_clean_with_the_suggested_patch(
     ("name", "kind"),
     [
         ("deepseek_v3-w4a8", "draft_nested_both"),
+        ("glm_5-w8a8", "draft_moved_both"),
         ("deepseek_v3-w4a8", "prefix_added_both"),
         ("deepseek_v3_2-w8a8", "segment_renamed_both"),
     ],

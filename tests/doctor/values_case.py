@@ -14,7 +14,7 @@ def digests(model_dir: str, weights_dir: str, renamed: Mapping[str, str]) -> dic
     """
     from ascend_hotfix import scope
     from ascend_hotfix.doctor.checkpoint import read_checkpoint
-    from ascend_hotfix.doctor.judge import draft_tensors
+    from ascend_hotfix.doctor.drafts import draft_tensors
     from ascend_hotfix.sim import lab
 
     scope.reset()
