@@ -143,10 +143,16 @@ def derive(rehearsal: Rehearsal, before: Proposal | None = None) -> Proposal:
         whole = _for_every_tensor(before, seen.homeless, tensors)
         result.override += [rule for rule in whole if rule not in result.override]
         moved |= {t for t in seen.homeless if any(rule.apply(t) != t for rule in whole)}
-        result.merge(_weight_rules(part, seen, tensors, {*others, *moved}))
+        result.merge(_weight_rules(part, seen, tensors, {*others, *moved}, _taken(part, before)))
         unfilled += [] if seen.homeless else _biases(part, seen)  # a tensor without a place may be it
     result.questions += _fill_questions(unfilled)
     return result
+
+
+def _taken(part: Part, before: Proposal | None) -> set[str]:
+    """The names under which tensors have landed that the rules of *before* rename."""
+    rules = [*before.weights, *before.override] if before else []
+    return {new for name in part.landed for rule in rules if (new := rule.apply(name)) != name}
 
 
 def _for_every_tensor(before: Proposal | None, homeless: Iterable[str], tensors: Iterable[str]) -> list[Rule]:
@@ -297,12 +303,14 @@ def _scheme_for(
 # --- the tensors ------------------------------------------------------------------------------------------------------
 
 
-def _weight_rules(part: Part, seen: Evidence, tensors: Mapping[str, Any], others: Collection[str]) -> Proposal:
-    """Rules for tensors that reached no parameter, towards the names that would fill one."""
+def _weight_rules(
+    part: Part, seen: Evidence, tensors: Mapping[str, Any], others: Collection[str], taken: Collection[str] = ()
+) -> Proposal:
+    """Rules for tensors that reached no parameter, towards the names that would fill one and are not *taken*."""
     result = Proposal()
     if not part.model_class:
         return result
-    wanted = _wanted(part, tensors)
+    wanted = {name: shape for name, shape in _wanted(part, tensors).items() if name not in taken}
     homeless = [t for t in dict.fromkeys(seen.homeless) if t not in others]
     # A tensor that is called like what is missing is refused for its shape, or for what the loader makes of the name.
     right = [t for t in homeless if t in wanted]

@@ -76,7 +76,7 @@ def test_a_renamed_checkpoint_is_clean_with_the_suggested_patch(
     ("name", "kind"),
     [
         ("deepseek_v3-w4a8", "draft_nested_both"),
-        ("glm_5-w8a8", "draft_moved_both"),
+        ("deepseek_v3_2-w8a8", "draft_moved_both"),
         ("deepseek_v3-w4a8", "prefix_added_both"),
         ("deepseek_v3_2-w8a8", "segment_renamed_both"),
     ],
@@ -211,8 +211,8 @@ def test_an_alternative_is_python_that_a_fix_takes(upstreams: Any, tmp_path: Pat
 @pytest.mark.parametrize(
     ("choose", "clean", "worse", "unknown", "open_ones"),
     [
-        ({1: 1, 2: 2}, True, False, [], []),  # gate and up
-        ({1: 2, 2: 2}, False, True, [], []),  # up twice: half of each parameter stays unwritten
+        ({1: 1, 2: 1}, True, False, [], []),  # gate, which leaves up
+        ({1: 2, 2: 1}, True, False, [], []),  # up, which leaves gate
         ({1: 0, 2: 0}, False, False, [], []),
         ({1: 1}, False, True, [], [2]),
         ({1: 9, 7: 1}, False, False, ["1.9", "7.1"], [1, 2]),
@@ -231,6 +231,14 @@ def test_a_chosen_alternative_is_tried_as_any_rule(
     assert (made.left == [], made.worse, made.writable) == (clean, worse, clean)
     assert made.unknown == unknown
     assert [choice.number for choice in made.choices] == open_ones
+
+
+def test_a_name_that_an_answer_has_taken_is_offered_no_more(upstreams: Any, tmp_path: Path) -> None:
+    (choice,) = suggested(upstreams, "0.30", strange_siblings(tmp_path), choose={1: 1}).choices
+    assert choice.number == 2 and rules_of(choice) == [
+        'weights=(Segments("mlp.second_", "mlp.up_proj"),)',
+        'drop=(Drop("model.layers.*.mlp.second_.**"),)',
+    ]
 
 
 def test_a_bias_that_no_tensor_fills_is_offered_and_not_filled(upstreams: Any) -> None:
@@ -274,7 +282,7 @@ def test_the_report_shows_the_alternatives_and_the_file_waits_for_the_answer(ups
     assert f"ascend-hotfix doctor {model} --suggest {target} --choose 1.1" in text
     text = to_text(written(upstreams, model, target, ((1, 1),)), width=1000)
     assert f"--suggest {target} --choose 1.1,2.1 takes the first" in text and f"{target} is not written" in text
-    report = written(upstreams, model, target, ((1, 1), (2, 2)))
+    report = written(upstreams, model, target, ((1, 1), (2, 1)))
     assert report.findings == [] and report.suggested is not None and "clean" in report.suggested
     assert 'Segments("mlp.second_", "mlp.up_proj"),' in target.read_text()
 
