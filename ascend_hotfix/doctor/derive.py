@@ -16,8 +16,8 @@ from typing import Any
 from ascend_hotfix.doctor.align import Choice, align, alike, likeness
 from ascend_hotfix.doctor.dryrun import Rehearsal
 from ascend_hotfix.doctor.findings import pattern, starred
-from ascend_hotfix.doctor.judge import Evidence, examine
-from ascend_hotfix.doctor.patchfile import FIELDS, record_text
+from ascend_hotfix.doctor.judge import EXPERT, Evidence, examine
+from ascend_hotfix.doctor.patchfile import FIELDS, field_text
 from ascend_hotfix.doctor.rehearsal import Part, fused_rows
 from ascend_hotfix.names import Exact, Prefix, Rule, Segments, Suffix
 from ascend_hotfix.records import Drop, Fill, ModelPatch, Packed, Scheme, Unnamed
@@ -44,16 +44,20 @@ MOST_ANSWERS = 4
 
 @dataclass(frozen=True)
 class Answer:
-    """One way to mend what a question is about: *record* in *field* of a fix; *note* says what it does to one name."""
+    """One way to mend what a question is about: *records* in *field* of a fix; *note* says what it does to one name.
+
+    *field* is ``retyped`` for ``types`` of a fix that overrides.
+    """
 
     field: str
-    record: Any
+    records: tuple[Any, ...]
     note: str
 
     @property
     def text(self) -> str:
         """The field of a fix, as Python."""
-        return f"{self.field}=({record_text(self.record)},)"
+        retyped = self.field == "retyped"
+        return field_text("types" if retyped else self.field, self.records, override=retyped)
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,8 @@ class Question:
 class Proposal:
     """Records by field of a fix, and what stays open.
 
-    ``override`` are rules that must act on tensors whose names look right, or like those of no parameter.
+    ``override`` are rules that must act on tensors whose names look right, or like those of no parameter; ``retyped`` are
+    schemes in place of what the description says.
     """
 
     lookup: list[Rule] = field(default_factory=list)
@@ -84,6 +89,7 @@ class Proposal:
     drop: list[Drop] = field(default_factory=list)
     fill: list[Fill] = field(default_factory=list)
     override: list[Rule] = field(default_factory=list)
+    retyped: list[Scheme] = field(default_factory=list)
     questions: list[Question] = field(default_factory=list)
 
     @classmethod
@@ -93,13 +99,14 @@ class Proposal:
         for fix in patch.fixes:
             if fix.override:
                 result.override.extend(fix.weights)
+                result.retyped.extend(fix.types)
                 continue
             for name in FIELDS:
                 getattr(result, name).extend(getattr(fix, name))
         return result
 
     def __bool__(self) -> bool:
-        return bool(self.fields() or self.override)
+        return bool(self.fields() or self.overriding())
 
     def fields(self) -> dict[str, tuple[Any, ...]]:
         """The non-empty fields of a fix."""
@@ -107,13 +114,18 @@ class Proposal:
         held["weights"] = tuple(rule for rule in self.weights if rule not in self.override)
         return {name: records for name, records in held.items() if records}
 
+    def overriding(self) -> dict[str, tuple[Any, ...]]:
+        """The non-empty fields of fixes that override."""
+        held = {"weights": tuple(self.override), "types": tuple(self.retyped)}
+        return {name: records for name, records in held.items() if records}
+
     def records(self) -> tuple[Any, ...]:
         """Everything that a patch of it says."""
-        return self.fields(), tuple(self.override)
+        return self.fields(), self.overriding()
 
     def merge(self, other: Proposal) -> None:
         """Adds what *other* has and this one lacks."""
-        for name in (*FIELDS, "override", "questions"):
+        for name in (*FIELDS, "override", "retyped", "questions"):
             mine = getattr(self, name)
             mine += [one for one in getattr(other, name) if one not in mine]
 
@@ -123,7 +135,7 @@ class Proposal:
             taken = [answer for answer in question.answers if answer.text in chosen]
             for answer in taken:
                 held = getattr(self, answer.field)
-                held += [answer.record] if answer.record not in held else []
+                held += [record for record in answer.records if record not in held]
             if taken:
                 self.questions.remove(question)
 
@@ -133,10 +145,11 @@ def derive(rehearsal: Rehearsal, before: Proposal | None = None) -> Proposal:
     tensors, drafted = rehearsal.checkpoint.tensors, rehearsal.drafted
     if len(rehearsal.parts) == 1:  # no draft takes what the target refuses
         drafted = drafted - {one.tensor for part in rehearsal.parts for one in part.refused}
-    result, unfilled = Proposal(), list[str]()
+    result, unfilled, misdescribed = Proposal(), list[str](), dict[str, tuple[str, ...]]()
     for part in rehearsal.parts:
         others = {t for other in rehearsal.parts if other is not part for t in other.landed}
         _, seen = examine(part, tensors, drafted, others)
+        misdescribed |= seen.misdescribed
         result.merge(_description_rules(part, seen, tensors))
         # What a rule of the target's moves is looked at again in the dry run with the patch.
         moved = {t for t in seen.homeless if any(rule.apply(t) != t for rule in result.weights)}
@@ -146,6 +159,8 @@ def derive(rehearsal: Rehearsal, before: Proposal | None = None) -> Proposal:
         result.merge(_weight_rules(part, seen, tensors, {*others, *moved}, _taken(part, before)))
         unfilled += [] if seen.homeless else _biases(part, seen)  # a tensor without a place may be it
     result.questions += _fill_questions(unfilled)
+    described = [name.removesuffix(".weight") for part in rehearsal.parts[:1] for name in part.description]
+    result.merge(_corrections(misdescribed, described))
     return result
 
 
@@ -168,10 +183,34 @@ def _for_every_tensor(before: Proposal | None, homeless: Iterable[str], tensors:
 # --- the description --------------------------------------------------------------------------------------------------
 
 
+def _corrections(misdescribed: Mapping[str, tuple[str, ...]], described: Iterable[str]) -> Proposal:
+    """Schemes in place of those that the tensors contradict; where they may be of several, a question for all of them."""
+    alike: dict[str, set[str]] = {}
+    for name in described:
+        alike.setdefault(starred(name), set()).add(EXPERT.sub(".experts.*.", name))
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name, schemes in misdescribed.items():
+        groups.setdefault(schemes, []).append(name)
+    result = Proposal()
+    for schemes, names in groups.items():
+        # a pattern for all layers only where all of them are wrong
+        shapes = dict.fromkeys(starred(name) if alike.get(starred(name), set()) <= {*names} else name for name in names)
+        records = [tuple(Scheme(shape, scheme) for shape in shapes) for scheme in schemes]
+        if len(schemes) == 1:
+            result.retyped += records[0]
+            continue
+        what = (
+            f"{counted(len(names), 'layer')} such as {names[0]} may be of {' or '.join(schemes)}, which store the same"
+        )
+        answers = [Answer("retyped", held, f"{names[0]} is {held[0].scheme}") for held in records[:MOST_ANSWERS]]
+        result.questions.append(Question(what, tuple(answers)))
+    return result
+
+
 def _of_choice(choice: Choice, field: str, what: str) -> Question:
     """Several rules explain the same names with as much evidence."""
     first, count = choice.names[0], len(choice.names)
-    answers = tuple(Answer(field, rule, f"{first} -> {rule.apply(first)}") for rule in choice.rules[:MOST_ANSWERS])
+    answers = tuple(Answer(field, (rule,), f"{first} -> {rule.apply(first)}") for rule in choice.rules[:MOST_ANSWERS])
     return Question(f"{count} {what}, such as {first}, fit more than one name", answers)
 
 
@@ -212,7 +251,7 @@ def _of_scheme(shape: str, names: list[str], part: Part, known: Mapping[str, str
     schemes = dict.fromkeys(
         [*(s for s, _ in siblings.most_common()), *(s for s, _ in Counter(known.values()).most_common())]
     )
-    answers = [Answer("types", Scheme(shape, one), f"{names[0]} is {one}") for one in list(schemes)[:MOST_ANSWERS]]
+    answers = [Answer("types", (Scheme(shape, one),), f"{names[0]} is {one}") for one in list(schemes)[:MOST_ANSWERS]]
     return Question(
         f"the description lacks {len(names)} layers {shape}, and their tensors do not tell the scheme", tuple(answers)
     )
@@ -222,7 +261,7 @@ def _of_empty_prefix(names: list[str], part: Part, known: Mapping[str, str]) -> 
     """Layers that were built without a prefix, or in a part that was: on every layer they ask for one name."""
     modules = [] if names[0] else _without_prefix(part)
     found = list(dict.fromkeys(one for module in modules for one in _called(module, known)))
-    answers = [Answer("lookup", Exact("", one), f"'' -> {one}") for one in found[:MOST_ANSWERS]]
+    answers = [Answer("lookup", (Exact("", one),), f"'' -> {one}") for one in found[:MOST_ANSWERS]]
     asked = ", ".join(name or "an empty name" for name in names[:3])
     who = "layers whose part is built without its prefix"
     if modules:
@@ -377,12 +416,12 @@ def _of_rest(
         modules = list(dict.fromkeys(name.rpartition(".")[0] for name in group))
         first, told = group[0], counted(len(group), "tensor")
         answers = [
-            Answer("weights", rule, f"{first} -> {rule.apply(first)}; {told} renamed")
+            Answer("weights", (rule,), f"{first} -> {rule.apply(first)}; {told} renamed")
             for rule in _siblings(modules, by_module, fits)
         ]
         if refused.intersection(group):  # the others are left aside as it is
             note = f"leaves out {told} such as {first}; right only if nothing needs them"
-            answers.append(Answer("drop", Drop(shape), note))
+            answers.append(Answer("drop", (Drop(shape),), note))
         if answers:
             yield Question(f"no parameter takes {told} {shape}, such as {first}", tuple(answers))
 
@@ -458,7 +497,7 @@ def _fill_questions(names: Iterable[str]) -> Iterator[Question]:
     for shape, held in groups.items():
         note = "right only if the float model has zeros there: compare with it"
         what = f"no tensor fills {counted(len(held), 'parameter')} {shape}, such as {held[0]}"
-        yield Question(what, (Answer("fill", Fill(shape), note),), blocks=False)
+        yield Question(what, (Answer("fill", (Fill(shape),), note),), blocks=False)
 
 
 def _same_words(one: str, other: str) -> bool:

@@ -8,15 +8,17 @@ missing tensor below it; those are not reported again. What is known to be harml
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 from ascend_hotfix.doctor.align import Alignment, align, nearest
 from ascend_hotfix.doctor.drafts import draft_part
 from ascend_hotfix.doctor.findings import Collector, Finding, pattern, starred
 from ascend_hotfix.doctor.observe import Box, Frame
 from ascend_hotfix.doctor.rehearsal import Part, Refused, fused_rows
+from ascend_hotfix.doctor.schemes import COMPANIONS, Kind, stored_otherwise
 
 __all__ = ["Evidence", "evidence", "examine", "judge"]
 
@@ -25,8 +27,18 @@ STATIC = ("AscendW8A8LinearMethod",)
 """The scheme class of static W8A8, in every release."""
 
 
+EXPERT = re.compile(r"\.experts\.\d+\.")
 _NOT_THERE = re.compile(r"no module or parameter named '([^']+)'")
 """What vLLM's own loader asks for; the rest of its message lists what there is, and differs from layer to layer."""
+
+
+class Contradiction(NamedTuple):
+    """Checkpoint *module* has the tensors *beside* its weight, which are of a scheme of *stored* and not of *said*."""
+
+    module: str
+    said: str
+    stored: tuple[str, ...]
+    beside: str
 
 
 @dataclass
@@ -36,7 +48,9 @@ class Evidence:
     ``missing``: description names (without leaf) to the frame that asked; ``alignment``: the rules that explain them;
     ``rows``: shards of fused modules without a row, by what the description has; ``roots``: modules whose scheme is in
     question; ``homeless``: tensors that reached no parameter and are no draft's; ``unwritten``: parameters that need one;
-    ``homes``: checkpoint module to the built module that its tensors reach.
+    ``homes``: checkpoint module to the built module that its tensors reach; ``contradictions``: modules whose tensors
+    are not of the scheme that the description says, and ``misdescribed``: their names there, an expert's number as ``*``,
+    to the schemes they may be of.
     """
 
     missing: dict[str, Frame] = field(default_factory=dict)
@@ -49,6 +63,8 @@ class Evidence:
     homeless: list[str] = field(default_factory=list)
     unwritten: list[str] = field(default_factory=list)
     homes: dict[str, str] = field(default_factory=dict)
+    misdescribed: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    contradictions: list[Contradiction] = field(default_factory=list)
 
 
 def _stem(name: str) -> str:
@@ -116,9 +132,47 @@ def evidence(part: Part, tensors: Mapping[str, Any]) -> Evidence:
         elif frame.error:
             found.failed.append(frame)
             found.roots.add(frame.module)
+    _contradicted(found, part, tensors)
     found.roots.discard("")
     _explain_missing(found, known, part)
     return found
+
+
+def _contradicted(found: Evidence, part: Part, tensors: Mapping[str, Any]) -> None:
+    """Layers with tensors that went wrong, where what is stored is of another scheme than the description says."""
+    homes, description = found.homes, part.description
+    wrong = {homes.get(_module(one), "") for one in (*part.unused, *(r.tensor for r in part.refused), *part.cut)}
+    wrong |= {_module(one) for one in (*part.unwritten, *part.partial)}
+    wrong |= {_module(parameter) for _, _, parameter, _ in (*part.cast, *part.spread)}
+    frames = {frame.module: frame for frame in part.frames if frame.module in wrong}
+    modules: dict[str, dict[str, Kind]] = {}
+    for name, tensor in tensors.items() if frames else ():
+        module, _, leaf = name.rpartition(".")
+        if homes.get(module) in frames:
+            modules.setdefault(module, {})[leaf] = tensor.dtype, tuple(tensor.shape)
+    packed, told = description.get("version") == "1.0.0", description.get("model_quant_type", "")
+    used = frozenset(_description_modules(description).values())
+
+    @cache
+    def stored(kinds: tuple[tuple[str, Kind], ...], shard: str, said: str) -> tuple[str, ...]:
+        return stored_otherwise(dict(kinds), shard, said, packed=packed, told=told, used=used)
+
+    for module, leaves in modules.items():
+        frame = frames[homes[module]]
+        name = next((one for one in _names_in_description(module, frame) if f"{one}.weight" in description), "")
+        said = description.get(f"{name}.weight", "")
+        if schemes := stored(tuple(leaves.items()), _leaf(module), said):
+            beside = ", ".join(sorted(COMPANIONS & leaves.keys()))
+            found.contradictions.append(Contradiction(module, said, schemes, beside))
+            found.misdescribed[EXPERT.sub(".experts.*.", name)] = schemes
+            found.roots.add(frame.module)
+
+
+def _names_in_description(module: str, frame: Frame) -> Iterator[str]:
+    """What the description may call checkpoint *module*: as it is, or as upstream has mapped it for the layer of *frame*."""
+    yield module
+    _, experts, expert = module.rpartition(".experts.")
+    yield f"{frame.prefix}.{expert}" if experts else f"{_module(frame.prefix)}.{_leaf(module)}"
 
 
 def _explain_missing(found: Evidence, known: Mapping[str, str], part: Part) -> None:
@@ -230,7 +284,13 @@ def _lookup_findings(part: Part, seen: Evidence, found: Collector, place: str) -
     for frame in seen.unsupported:
         scheme = _wanted(frame, part)
         found.add("scheme-unsupported", frame.prefix, place=place, scheme=scheme, kind=frame.kind)
+    contradicted = {seen.homes[one.module] for one in seen.contradictions}
+    for one in seen.contradictions:
+        stored = " or ".join(one.stored)
+        found.add("scheme-stored", f"{one.module}.weight", scheme=one.said, beside=one.beside, stored=stored)
     for frame in seen.failed:
+        if frame.module in contradicted:
+            continue
         found.add(
             "lookup-refused", frame.prefix, place=place, error=pattern(frame.error.replace(frame.prefix, "the layer"))
         )

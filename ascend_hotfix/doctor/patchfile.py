@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
-from ascend_hotfix.names import Rule
 from ascend_hotfix.records import Drop, Fill, Fix, Packed, PatchError, Scheme, Unnamed
 
-__all__ = ["FIELDS", "WRITTEN_BY", "patch_text", "record_text"]
+__all__ = ["FIELDS", "WRITTEN_BY", "field_text", "patch_text"]
 
 WRITTEN_BY = "by ascend-hotfix doctor"
 """How the first line of a suggested patch ends; ``--suggest`` writes over no other file."""
 
 FIELDS = ("lookup", "packed", "describe", "weights", "params", "types", "drop", "fill")
 """Fields of a fix that a suggestion fills, in the order of a written patch."""
-OVERRIDE = "the name alone does not show that it is another parameter's, or none's; the dry run does"
-"""Why a rule must act on names that look right, or that no parameter is called like."""
+OVERRIDE = {
+    "weights": "the name alone does not show that it is another parameter's, or none's; the dry run does",
+    "types": "the description says another scheme than the tensors beside the weights show",
+}
+"""Why a rule must act on names that look right, or that no parameter is called like, or against the description."""
 NO_TITLE = re.compile(r"[^\w .-]")
 Fields = Mapping[str, tuple[Any, ...]]
+
+
+def field_text(name: str, records: Iterable[Any], override: bool = False) -> str:
+    """Field *name* of a fix with *records*, as Python in one line; with the reason where it is to *override*."""
+    text = f"{name}=({', '.join(map(record_text, records))},)"
+    return f'{text}, override="{OVERRIDE[name]}"' if override else text
 
 
 def record_text(record: Any) -> str:
@@ -39,7 +48,7 @@ def record_text(record: Any) -> str:
     return f'{kind}("{record.old}", "{record.new}")'
 
 
-def _why(fields: Fields) -> str:
+def _why(fields: Fields, override: str) -> str:
     told = []
     if "lookup" in fields:
         rule = fields["lookup"][0]
@@ -59,7 +68,9 @@ def _why(fields: Fields) -> str:
         told.append("the checkpoint has tensors that no parameter takes")
     if "fill" in fields:
         told.append("no tensor of the checkpoint fills parameters that are neutral at this value")
-    if "types" in fields:
+    if "types" in fields and override:
+        told.append("the description says another scheme than the tensors are of")
+    elif "types" in fields:
         told.append("the description lacks layers whose tensors tell their scheme")
     return "; ".join(told)
 
@@ -78,12 +89,12 @@ def patch_text(
     model_types: Iterable[str],
     versions: Mapping[str, str],
     title: str,
-    override: tuple[Rule, ...] = (),
+    override: Fields = MappingProxyType({}),
 ) -> str:
-    """The patch module with *fields*, and a fix of its own for the rules that *override* what a name seems to be."""
-    groups = _grouped(fields) if fields else []
-    groups += [{"weights": override}] if override else []
-    kinds = {type(record).__name__ for group in groups for records in group.values() for record in records}
+    """The patch module with *fields*, and a fix of its own for each field of *override*: what a hit is replaced by."""
+    groups = [(group, "") for group in _grouped(fields)] if fields else []
+    groups += [({name: records}, OVERRIDE[name]) for name, records in override.items()]
+    kinds = {type(record).__name__ for group, _ in groups for records in group.values() for record in records}
     ranges = ", ".join(f'"{name}": "=={versions[name]}"' for name in ("vllm", "vllm-ascend") if name in versions)
     types = ", ".join(f'"{one}"' for one in model_types)
     lines = [
@@ -95,11 +106,11 @@ def patch_text(
         f"    model_types=({types},),",
         "    fixes=(",
     ]
-    for number, group in enumerate(groups, 1):
+    for number, (group, reason) in enumerate(groups, 1):
         lines += [
             "        Fix(",
             f'            id="names{"" if len(groups) == 1 else f"-{number}"}",',
-            f'            why="{_why(group)}",',
+            f'            why="{_why(group, reason)}",',
             '            refs=("doctor",),',
             f"            versions={{{ranges}}},",
             '            retire="a release in which the dry run is clean without it",',
@@ -108,7 +119,7 @@ def patch_text(
             lines.append(f"            {name}=(")
             lines += [f"                {record_text(record)}," for record in records]
             lines.append("            ),")
-        if override and number == len(groups):
-            lines.append(f'            override="{OVERRIDE}",')
+        if reason:
+            lines.append(f'            override="{reason}",')
         lines.append("        ),")
     return "\n".join([*lines, "    ),", ")", ""])

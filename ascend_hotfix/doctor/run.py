@@ -101,6 +101,7 @@ ECHOES = {
     "router-bias-absent": ("parameter-unwritten",),
     "router-bias-filled": ("parameter-filled",),
     "scheme-not-in-release": ("scheme-unsupported",),
+    "scheme-stored": ("scheme-stored",),
     "tensor-absent": ("lookup-missing", "lookup-silent", "parameter-unwritten"),
     "weight-dtype": ("dtype-cast",),
     "weight-shape": UNFIT,
@@ -110,7 +111,7 @@ ECHOES = {
 
 def _subjects(finding: Finding) -> set[str]:
     """What the finding is about, as far as both stages call it alike: a scheme, a leaf, or else the layer's own name."""
-    if finding.code in ("scheme-not-in-release", "scheme-unsupported"):
+    if finding.code in ("scheme-not-in-release", "scheme-stored", "scheme-unsupported"):
         return {finding.params["scheme"]}
     leaf = finding.params.get("leaf", "weight")
     names = [name.removesuffix(".weight") for name in finding.patterns] if leaf == "weight" else [leaf]

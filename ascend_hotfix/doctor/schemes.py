@@ -7,7 +7,7 @@ input size in elements, unpacked. This module imports nothing of ours.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -20,9 +20,12 @@ __all__ = [
     "SIDE_SCHEMES",
     "Companion",
     "Scheme",
+    "elements",
     "is_float",
     "is_scheme",
     "scheme_of",
+    "shape_problem",
+    "stored_otherwise",
 ]
 
 FLOAT = "FLOAT"
@@ -31,6 +34,10 @@ FLOATS = frozenset({"F32", "BF16", "F16"})
 INT8 = frozenset({"I8"})
 UINT8 = frozenset({"U8"})
 FP8 = frozenset({"F8_E4M3"})
+Kind = tuple[str, tuple[int, ...]]
+"""Dtype and shape of a tensor."""
+ROW_PARALLEL = frozenset({"down_proj", "o_proj", "w2"})
+COLUMN_PARALLEL = frozenset({"gate_proj", "up_proj", "q_proj", "k_proj", "v_proj", "w1", "w3"})
 MX_SCALE = frozenset({"U8", "F8_E8M0"})
 MX_BLOCK = 32
 QUANTIZED_DTYPES = frozenset({"I8", "U8", "F8_E4M3", "F8_E5M2", "F4"})
@@ -123,6 +130,9 @@ SCHEMES: dict[str, Scheme] = {
 }
 """Schemes of a weight, by the name the description uses."""
 
+UNSERVED = frozenset({"W8A8S", "WFP8AFP8_DYNAMIC"})
+"""Schemes of the table that no release of vllm-ascend has: no layer can be meant to have them."""
+
 SIDE_SCHEMES = frozenset({"C8", "FAQuant", "FAKQuant", "INT8_DYNAMIC"})
 """Schemes of tensors that belong to the attention, not to one weight."""
 
@@ -152,3 +162,72 @@ def is_float(value: str) -> bool:
 def is_scheme(value: str) -> bool:
     """Is *value* a scheme that a description may name?"""
     return is_float(value) or value in SIDE_SCHEMES or scheme_of(value) is not None
+
+
+def elements(shape: tuple[int, ...]) -> int:
+    """How many elements a tensor of *shape* has."""
+    count = 1
+    for extent in shape:
+        count *= extent
+    return count
+
+
+def shape_problem(rule: str, shape: tuple[int, ...], out: int, into: int, module: str) -> str | None:
+    """Why *shape* does not follow *rule* for a weight of *out* by *into* elements, or None."""
+    if rule == "any":
+        return None
+    if rule == "scalar":
+        return None if elements(shape) == 1 else f"{list(shape)}, expected one element"
+    if rule == "channel":
+        return None if shape in ((out,), (out, 1)) else f"{list(shape)}, expected [{out}]"
+    if rule == "block":
+        blocks = -(-into // MX_BLOCK)
+        return None if shape == (out, blocks) else f"{list(shape)}, expected [{out}, {blocks}]"
+    if rule == "bias":
+        # one column per slice of 16 where the input is split over ranks; msModelSlim goes by these names
+        layer = module.rpartition(".")[2]
+        if layer not in ROW_PARALLEL | COLUMN_PARALLEL:
+            return None
+        columns = 16 if layer in ROW_PARALLEL else 1
+        return None if shape == (out, columns) else f"{list(shape)}, expected [{out}, {columns}]"
+    grouped = len(shape) == 2 and shape[0] == out and shape[1] > 0 and into % shape[1] == 0
+    return None if grouped else f"{list(shape)}, expected [{out}, 1] or [{out}, {into} / group size]"
+
+
+def stored_otherwise(
+    leaves: Mapping[str, Kind], module: str, said: str, *, packed: bool, told: str = "", used: Collection[str] = ()
+) -> tuple[str, ...]:
+    """The schemes of which *leaves*, the tensors of *module*, are by dtype, companions and shapes; mostly one.
+
+    None where they may be of *said*, the scheme of the description, or of none that is known. *packed*: are two int4 in
+    one stored row? Some schemes are stored alike: W8A8_MIX and the W8A8 of older ModelSlim, W8A8_DYNAMIC and W8A16. Then
+    it is the one that the description says of the checkpoint (*told*), or that is *used* by other weights.
+    """
+    scheme = scheme_of(said)
+    if scheme is None or not scheme.checked or _is_stored(leaves, module, scheme, packed):
+        return ()
+    served = {name: scheme for name, scheme in SCHEMES.items() if name not in UNSERVED}
+    fitting = [name for name, scheme in served.items() if _is_stored(leaves, module, scheme, packed)]
+    if told in fitting:
+        return (told,)
+    beside = COMPANIONS & leaves.keys()
+    named = [name for name in fitting if name in used and all(served[name].companions[one].required for one in beside)]
+    return tuple(named if len(named) == 1 else fitting)
+
+
+def _is_stored(leaves: Mapping[str, Kind], module: str, scheme: Scheme, packed: bool) -> bool:
+    """Are *leaves* what *scheme* stores, no more and no less?"""
+    dtype, shape = leaves.get("weight", ("", ()))
+    if dtype not in scheme.dtypes or not scheme.checked or len(shape) != 2:
+        return False
+    rows = scheme.rows if packed else 1
+    size = shape[0] * rows, shape[1] * scheme.columns
+    needed = {leaf for leaf, rule in scheme.companions.items() if rule.required or (leaf == "scale_bias" and rows > 1)}
+    beside = COMPANIONS & leaves.keys()
+    if not needed <= beside <= scheme.companions.keys():
+        return False
+    rules = ((leaf, scheme.companions[leaf]) for leaf in beside)
+    return all(
+        leaves[leaf][0] in rule.dtypes and shape_problem(rule.shape, leaves[leaf][1], *size, module) is None
+        for leaf, rule in rules
+    )

@@ -10,19 +10,19 @@ from collections.abc import Mapping
 from ascend_hotfix.doctor.checkpoint import Tensor
 from ascend_hotfix.doctor.schemes import (
     COMPANIONS,
-    MX_BLOCK,
     QUANTIZED_DTYPES,
     Companion,
     Scheme,
+    elements,
     is_float,
     scheme_of,
+    shape_problem,
+    stored_otherwise,
 )
 from ascend_hotfix.doctor.view import TOWERS, WEIGHTS, View
 
 __all__ = ["check_attention", "check_stored"]
 
-ROW_PARALLEL = frozenset({"down_proj", "o_proj", "w2"})
-COLUMN_PARALLEL = frozenset({"gate_proj", "up_proj", "q_proj", "k_proj", "v_proj", "w1", "w3"})
 CACHE = ("kv_cache_scale", "kv_cache_offset")
 FA_PARTS = ("fa_q", "fa_k", "fa_v")
 
@@ -31,40 +31,15 @@ def _listed(values: frozenset[str]) -> str:
     return " or ".join(sorted(values))
 
 
-def _elements(shape: tuple[int, ...]) -> int:
-    count = 1
-    for extent in shape:
-        count *= extent
-    return count
-
-
-def _shape_problem(rule: str, shape: tuple[int, ...], out: int, into: int, module: str) -> str | None:
-    """Why *shape* does not follow *rule* for a weight of *out* by *into* elements, or None."""
-    if rule == "any":
-        return None
-    if rule == "scalar":
-        return None if _elements(shape) == 1 else f"{list(shape)}, expected one element"
-    if rule == "channel":
-        return None if shape in ((out,), (out, 1)) else f"{list(shape)}, expected [{out}]"
-    if rule == "block":
-        blocks = -(-into // MX_BLOCK)
-        return None if shape == (out, blocks) else f"{list(shape)}, expected [{out}, {blocks}]"
-    if rule == "bias":
-        # one column per slice of 16 where the input is split over ranks; msModelSlim goes by these names
-        layer = module.rpartition(".")[2]
-        if layer not in ROW_PARALLEL | COLUMN_PARALLEL:
-            return None
-        columns = 16 if layer in ROW_PARALLEL else 1
-        return None if shape == (out, columns) else f"{list(shape)}, expected [{out}, {columns}]"
-    grouped = len(shape) == 2 and shape[0] == out and shape[1] > 0 and into % shape[1] == 0
-    return None if grouped else f"{list(shape)}, expected [{out}, 1] or [{out}, {into} / group size]"
+def _is_packed(view: View) -> bool:
+    """Are two int4 in one stored element? vllm-ascend takes them so where the description's version is 1.0.0."""
+    description = view.checkpoint.description
+    return description is not None and description.meta("version") == "1.0.0"
 
 
 def _rows(view: View, scheme: Scheme | None) -> int:
-    """Output rows in one stored row. vllm-ascend takes int4 for packed where the description's version is 1.0.0."""
-    description = view.checkpoint.description
-    packed = description is not None and description.meta("version") == "1.0.0"
-    return scheme.rows if scheme is not None and packed else 1
+    """Output rows in one stored row."""
+    return scheme.rows if scheme is not None and _is_packed(view) else 1
 
 
 def _check_companion(
@@ -74,15 +49,25 @@ def _check_companion(
         view.found.add(
             "companion-dtype", module, scheme=name, leaf=leaf, dtype=tensor.dtype, expected=_listed(rule.dtypes)
         )
-    problem = _shape_problem(rule.shape, tensor.shape, *size, module)
+    problem = shape_problem(rule.shape, tensor.shape, *size, module)
     if problem is not None:
         view.found.add("companion-shape", module, scheme=name, leaf=leaf, problem=problem)
+
+
+def _stored_otherwise(view: View, module: str, leaves: Mapping[str, Tensor], name: str) -> tuple[str, ...]:
+    """The schemes of which the tensors of *module* are, where *name*, which the description says, is none of them."""
+    description = view.checkpoint.description
+    if description is None:
+        return ()
+    told = str(description.meta("model_quant_type") or "")
+    kinds = {leaf: (tensor.dtype, tensor.shape) for leaf, tensor in leaves.items()}
+    return stored_otherwise(kinds, module, name, packed=_is_packed(view), told=told, used=view.used)
 
 
 def _check_quantized(
     view: View, module: str, leaves: Mapping[str, Tensor], weight: Tensor, name: str, scheme: Scheme
 ) -> None:
-    """One module whose weight has a quantized scheme."""
+    """One module whose weight has a quantized scheme, of which its tensors are."""
     found = view.found
     if weight.dtype not in scheme.dtypes:
         if weight.dtype in QUANTIZED_DTYPES or weight.dtype.startswith("I"):
@@ -163,6 +148,11 @@ def check_stored(view: View) -> None:
 def _check_module(view: View, module: str, leaves: Mapping[str, Tensor]) -> None:
     leaf = next((leaf for leaf in WEIGHTS if leaf in leaves), None)
     name = view.schemes.get(f"{module}.{leaf}") if leaf else None
+    scheme = None if name is None or is_float(name) else scheme_of(name)
+    if name and scheme is not None and (stored := _stored_otherwise(view, module, leaves, name)):
+        beside = ", ".join(sorted(COMPANIONS & leaves.keys()))
+        view.found.add("scheme-stored", f"{module}.weight", scheme=name, beside=beside, stored=" or ".join(stored))
+        return
     _check_entries(view, module, leaves, name)
     if leaf is None:
         _check_orphans(view, module, leaves)
@@ -170,7 +160,6 @@ def _check_module(view: View, module: str, leaves: Mapping[str, Tensor]) -> None
     if name is None:
         return
     weight = leaves[leaf]
-    scheme = None if is_float(name) else scheme_of(name)
     if is_float(name):
         _check_float(view, module, leaves, weight)
     elif scheme is not None:
@@ -210,7 +199,7 @@ def _check_cache_scales(view: View, attention: str, parts: list[str]) -> bool:
         part, _, kind = leaf.rpartition(".")
         leaves = view.modules[f"{attention}.{part}"]
         rows = leaves["weight"].shape[0] if "weight" in leaves and leaves["weight"].shape else 0
-        if rows and _elements(leaves[kind].shape) not in (1, rows):
+        if rows and elements(leaves[kind].shape) not in (1, rows):
             problem = f"{list(leaves[kind].shape)}, expected [{rows}]"
             view.found.add("kv-scale-shape", f"{attention}.{leaf}", problem=problem)
     return True

@@ -38,6 +38,7 @@ NAME_CODES = frozenset(
         "lookup-silent",
         "row-missing",
         "draft-refused",
+        "scheme-stored",
         "tensor-failed",
         "tensor-refused",
         "tensor-unused",
@@ -70,7 +71,7 @@ def propose(
     proposal.merge(before)
     proposal.merge(derive(found, before))
     proposal.answer(chosen)
-    title, override = Path(model_dir).name, tuple(proposal.override)
+    title, override = Path(model_dir).name, proposal.overriding()
     text = patch_text(proposal.fields(), found.types, versions, title, override) if proposal else ""
     return {
         "findings": [finding_data(f) for f in found.findings],

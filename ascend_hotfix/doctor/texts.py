@@ -427,6 +427,13 @@ TEXTS: dict[str, Text] = {
         "vllm serve stops in the weight loader",
         REQUANTIZE,
     ),
+    "scheme-stored": Text(
+        FAULT,
+        "{count:weight is|weights are} described as {scheme}, such as {example}, and {count:~looks|look} like {stored}: "
+        "beside {count:~it is|them are} {beside}",
+        "vllm serve stops at tensors that {scheme} has no parameter for, or leaves them aside, and the answers are wrong",
+        "ascend-hotfix doctor DIR --suggest FILE corrects what the description says; or take the publisher's description",
+    ),
     "scheme-inconsistent": Text(
         FAULT,
         "{count:entry disagrees with its|entries disagree with their} own layer: {leaf} is {scheme}, weight is {other}",

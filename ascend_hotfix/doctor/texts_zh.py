@@ -398,6 +398,11 @@ TEXTS_ZH: dict[str, tuple[str, str, str]] = {
         "vllm serve 在权重加载时停止",
         REQUANTIZE,
     ),
+    "scheme-stored": (
+        "{count} 个权重被描述为 {scheme}，如 {example}，但看起来是 {stored}：旁边有 {beside}",
+        "vllm serve 在 {scheme} 没有对应参数的张量处停止，或丢弃它们，输出错误",
+        "ascend-hotfix doctor DIR --suggest FILE 会更正量化描述的内容；或换用发布方的量化描述",
+    ),
     "scheme-inconsistent": (
         "{count} 个条目与所在层不一致：{leaf} 为 {scheme}，应为 {other}",
         "vllm-ascend 只看权重自己的条目",

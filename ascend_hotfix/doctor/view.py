@@ -15,11 +15,10 @@ from typing import Any
 from ascend_hotfix.doctor.checkpoint import Checkpoint, Tensor
 from ascend_hotfix.doctor.drafts import is_of_draft
 from ascend_hotfix.doctor.findings import Collector
+from ascend_hotfix.doctor.schemes import Kind
 from ascend_hotfix.names import number_of
 
 __all__ = ["TOWERS", "WEIGHTS", "Experts", "Form", "View", "is_draft", "layer_count", "view"]
-
-Kind = tuple[str, tuple[int, ...]]  # dtype and shape
 
 TOWERS = frozenset({"visual", "vision", "vision_model", "vision_tower", "audio_tower", "talker", "code2wav", "encoder"})
 """Segments of names that are not the language model's."""
@@ -105,6 +104,11 @@ class View:
                 form = known[stored] = known.setdefault(alike, Form(alike))
             forms[module] = form
         return forms
+
+    @cached_property
+    def used(self) -> frozenset[str]:
+        """The schemes of the weights."""
+        return frozenset(scheme for name, scheme in self.schemes.items() if name.endswith(".weight"))
 
     @cached_property
     def _parted(self) -> tuple[list[str], dict[str, Experts]]:

@@ -13,7 +13,7 @@ from ascend_hotfix.doctor.observe import Frame
 from ascend_hotfix.doctor.patchfile import patch_text
 from ascend_hotfix.doctor.rehearsal import Part, Refused
 from ascend_hotfix.names import Prefix, Segments
-from ascend_hotfix.records import Fill, ModelPatch, Unnamed
+from ascend_hotfix.records import Fill, ModelPatch, Scheme, Unnamed
 
 LAYER = "model.layers.0.mlp"
 SHAPES: dict[str, tuple[int, ...]] = {
@@ -117,7 +117,7 @@ def test_only_a_bias_that_no_layer_has_may_be_zero(
     part = Part("target", "Model", parameters={f"{LAYER}.{leaf}": ((4,), dtype)}, landed=landed)
     part.unwritten = dict(part.parameters)
     found = derived(part, {})
-    assert [answer.record for question in found.questions for answer in question.answers] == (
+    assert [record for question in found.questions for answer in question.answers for record in answer.records] == (
         [Fill(f"**.mlp.{leaf}")] if offered else []
     )
     assert found.fill == []
@@ -158,11 +158,12 @@ def test_a_written_patch_is_read_back_as_it_was_proposed() -> None:
         fill=[Fill("**.gate.bias", 0.0)],
         describe=[Unnamed("ParallelLMHead", "lm_head")],
         override=[Prefix("core", "")],
+        retyped=[Scheme("model.layers.*.mlp.up_proj", "W8A8")],
     )
     scope: dict[str, Any] = {}
-    exec(patch_text(proposal.fields(), ["qwen3"], {"vllm": "0.18.0"}, "made up", tuple(proposal.override)), scope)
+    exec(patch_text(proposal.fields(), ["qwen3"], {"vllm": "0.18.0"}, "made up", proposal.overriding()), scope)
     patch: ModelPatch = scope["PATCH"]
-    assert [bool(fix.override) for fix in patch.fixes] == [False, True]
+    assert [bool(fix.override) for fix in patch.fixes] == [False, True, True]
     assert Proposal.of_patch(patch).records() == proposal.records()
 
 

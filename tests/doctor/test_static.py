@@ -164,10 +164,10 @@ DEFECTS: list[tuple[str, Change, str]] = [
     ("static without input_scale", _drop(f"{ATTENTION}.o_proj.input_scale"), "companion-absent"),
     ("dynamic without weight_offset", _drop(f"{EXPERT}.up_proj.weight_offset"), "companion-unread"),
     ("scales without weight", _drop(f"{ATTENTION}.o_proj.weight"), "companion-absent"),
-    ("static, described as dynamic", _retype_layer(f"{ATTENTION}.o_proj", "W8A8_DYNAMIC"), "companion-absent"),
+    ("static, described as dynamic", _retype_layer(f"{ATTENTION}.o_proj", "W8A8_DYNAMIC"), "scheme-stored"),
     (
-        "static, described as dynamic, leftovers",
-        _retype_layer(f"{ATTENTION}.o_proj", "W8A8_DYNAMIC"),
+        "static with a leftover",
+        lambda s: s.add(f"{ATTENTION}.o_proj.scale_bias", "F32", [64, 1]),
         "companion-unexpected",
     ),
     ("quant_bias as float", _dtype(f"{ATTENTION}.o_proj.quant_bias", "F32"), "companion-dtype"),
@@ -199,7 +199,38 @@ def test_static_defect_is_found(change: Change, code: str, tmp_path: Path) -> No
     change(spec)
     found = serious(diagnose(spec, tmp_path / "wrong"))
     assert code in found
-    assert found[code].count == 1 or code in ("companion-unexpected", "companion-absent", "expert-surplus")
+    assert found[code].count == 1 or code in ("companion-absent", "expert-surplus")
+
+
+@pytest.mark.parametrize(
+    ("stored", "said", "told", "looks"),
+    [
+        ("W8A8_MIX", "W8A8_DYNAMIC", "W8A8_MIX", "W8A8_MIX"),
+        ("W8A8_MIX", "W8A8_DYNAMIC", "W8A8_DYNAMIC", "W8A8 or W8A8_MIX"),  # older ModelSlim stores W8A8 so
+        ("W8A8", "W8A8_DYNAMIC", "W8A8_DYNAMIC", "W8A8"),
+        ("W8A8", "W8A8_MIX", "W8A8_MIX", "W8A8"),
+        ("W4A8_DYNAMIC", "W8A8_DYNAMIC", "W8A8_DYNAMIC", "W4A8_DYNAMIC"),
+        ("W8A8_DYNAMIC", "W4A8_DYNAMIC", "W4A8_DYNAMIC", "W8A8_DYNAMIC"),  # the experts are
+        ("W8A8_MIX", "W8A8", "W8A8", ""),  # tensors of W8A8 as well
+    ],
+)
+def test_a_scheme_that_the_tensors_contradict_is_one_finding(
+    stored: str, said: str, told: str, looks: str, tmp_path: Path
+) -> None:
+    spec = tiny(stored)
+    description(spec)["model_quant_type"] = told
+    for name in [name for name in description(spec) if ".self_attn." in name and "norm" not in name]:
+        description(spec)[name] = said
+    found = serious(diagnose(spec, tmp_path))
+    assert {code: (f.count, f.params["scheme"], f.params["stored"]) for code, f in found.items()} == (
+        {"scheme-stored": (12, said, looks)} if looks else {}
+    )
+
+
+def test_a_lost_companion_is_no_other_scheme(tmp_path: Path) -> None:
+    spec = tiny("W8A8_MIX")
+    spec.drop(f"{ATTENTION}.o_proj.deq_scale")
+    assert [*serious(diagnose(spec, tmp_path))] == ["companion-absent"]
 
 
 @pytest.mark.parametrize("version", ["v0", "v1"])

@@ -293,6 +293,57 @@ def test_a_choice_that_there_is_not_is_told(upstreams: Any, tmp_path: Path) -> N
     assert not (tmp_path / "mine.py").exists()
 
 
+# --- schemes that the tensors contradict -------------------------------------------------------------------------------
+
+
+def misdescribed(name: str, old: str, new: str, *, whole: bool = True, part: str = "") -> Spec:
+    """A genuine checkpoint whose description says *new* for the layers of scheme *old*; *whole*: of itself as well."""
+    spec = genuine(name)
+    assert spec.description is not None
+    for key, scheme in spec.description.items():
+        if scheme == old and part in key and (whole or "." in key):
+            spec.description[key] = new
+    return spec
+
+
+@pytest.mark.parametrize("pair", ["0.18", "0.30"])
+@pytest.mark.parametrize(
+    ("name", "old", "new", "part"),
+    [
+        ("qwen3-w8a8", "W8A8_MIX", "W8A8_DYNAMIC", "."),
+        ("qwen3-w8a8", "W8A8_MIX", "W8A8_DYNAMIC", "layers.0.self_attn.q_proj."),  # upstream refuses the fused layer
+        ("qwen2_5-w8a8", "W8A8", "W8A8_DYNAMIC", "."),
+        ("qwen3_moe-w4a8", "W4A8_DYNAMIC", "W8A8_DYNAMIC", ""),
+    ],
+)
+def test_a_scheme_that_the_tensors_contradict_is_corrected(
+    upstreams: Any, pair: str, name: str, old: str, new: str, part: str, tmp_path: Path
+) -> None:
+    made = suggested(upstreams, pair, misdescribed(name, old, new, part=part).write(tmp_path))
+    assert [(f.code, f.params["scheme"], f.params["stored"]) for f in made.before] == [("scheme-stored", new, old)]
+    assert made.writable and "override=" in made.text and "drop=" not in made.text
+    assert [finding.message for finding in made.left] == []
+
+
+def test_schemes_that_store_the_same_are_one_choice_for_all_layers(upstreams: Any, tmp_path: Path) -> None:
+    model = misdescribed("qwen3-w8a8", "W8A8_MIX", "W8A8_DYNAMIC").write(tmp_path)
+    (choice,) = suggested(upstreams, "0.30", model).choices
+    assert [note for _, note in choice.answers] == [
+        f"model.layers.0.mlp.down_proj is {s}" for s in ("W8A8", "W8A8_MIX")
+    ]
+    for text in rules_of(choice):
+        assert len(eval(f"Fix('id', 'why', ('ref',), {{'vllm': '==0.30'}}, {text})", dict(vars(records))).types) == 7
+    made = suggested(upstreams, "0.30", model, choose={1: 2})
+    assert made.writable and made.left == []
+
+
+def test_only_the_layers_that_are_wrong_are_corrected(upstreams: Any, tmp_path: Path) -> None:
+    model = misdescribed("qwen3-w8a8", "W8A8_MIX", "W8A8_DYNAMIC", part="layers.1.self_attn.o_proj.").write(tmp_path)
+    made = suggested(upstreams, "0.30", model)
+    assert 'Scheme("model.layers.1.self_attn.o_proj", "W8A8_MIX")' in made.text and made.text.count("Scheme(") == 1
+    assert made.writable and made.left == []
+
+
 # --- names of experts and their parameters ----------------------------------------------------------------------------
 
 

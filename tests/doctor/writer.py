@@ -121,7 +121,7 @@ def _linear(name: str, out: int, into: int, scheme: str) -> dict[str, tuple[str,
         leaves.update(weight_scale=("F32", [out, 1]), weight_offset=("F32", [out, 1]))
     if scheme == "W4A8_DYNAMIC":
         leaves["weight"] = ("I8", [out // 2, into])
-        leaves["scale_bias"] = ("F32", [out, 16 if name.endswith("down_proj") else 1])
+        leaves["scale_bias"] = ("F32", [out, 16 if name.endswith(("down_proj", "o_proj")) else 1])
     if scheme == "W8A8_MXFP8":
         leaves.update(weight=("F8_E4M3", [out, into]), weight_scale=("U8", [out, -(-into // 32)]))
     if scheme == "W4A4_MXFP4":
