@@ -222,13 +222,19 @@ class _Attempt:
             LEDGER.hit(patch, fix, seam, example)
         self.pending.clear()
 
-    def roll_back(self) -> None:
-        """Takes back what was added."""
-        for key in self.keys:
+    def mark(self) -> tuple[int, int, int]:
+        """Where :meth:`roll_back` may stop: what has been added up to now."""
+        return len(self.pending), len(self.keys), len(self.rows)
+
+    def roll_back(self, mark: tuple[int, int, int] = (0, 0, 0)) -> None:
+        """Takes back what was added since *mark*."""
+        added, keys, rows = mark
+        for key in self.keys[keys:]:
             self.description.pop(key, None)
             self.description.defaulted.pop(key, None)
-        for row, fused in self.rows:
+        for row, fused in self.rows[rows:]:
             row.pop(fused, None)
+        del self.pending[added:], self.keys[keys:], self.rows[rows:]
 
     def _added(self, patch: str, fix: str, seam: str, example: str, keys: Iterable[str] = ()) -> bool:
         self.pending.append((patch, fix, seam, example))
@@ -337,6 +343,7 @@ def _look_up(wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any], attemp
     """
     description = attempt.description
     raised = False
+    mark, told = attempt.mark(), ""
     for _ in range(ROUNDS):
         description.misses.clear()
         error: Exception | None = None
@@ -351,12 +358,17 @@ def _look_up(wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any], attemp
             misses = [_prefix(args, kwargs) + LEAF]
         if error is None and (not misses or _is_quantized(result)):
             break
+        before, held = told, attempt.mark()
+        told = f"{type(error).__name__}: {error}"
         try:
             if attempt.mend(misses, failed=error is not None):
+                mark = held
                 continue
         except Exception as ours:
             log.contained(f"mending the lookup of {misses[:2]}", ours)
         if error is not None:
+            if told == before:  # what was added last is not what upstream lacks, such as a method for the scheme
+                attempt.roll_back(mark)
             attempt.commit()
             hooking.add_hint(error, _hint(error, args, kwargs, description))
             raise error

@@ -10,7 +10,7 @@ import pytest
 from ascend_hotfix import log, scope
 from ascend_hotfix.catalog import Selection
 from ascend_hotfix.ledger import LEDGER
-from ascend_hotfix.records import Exact, Fix, Packed, Prefix, Scheme, per_expert
+from ascend_hotfix.records import Children, Exact, Fix, Packed, Prefix, Scheme, per_expert
 from ascend_hotfix.scope import Scope
 from ascend_hotfix.seams import lookup
 
@@ -54,6 +54,13 @@ class AscendModelSlimConfig(AscendQuantConfig):
         return self.quant_description.get(name + ".weight")
 
     get_quant_method = AscendQuantConfig.__dict__["get_quant_method"]
+
+
+class Refusing(AscendQuantConfig):
+    """Finds the scheme of experts below their names (0.30, and 0.11 in a way of its own) and has no method for it."""
+
+    def read(self, name: str) -> str | None:
+        raise NotImplementedError("no W8A16 for experts")
 
 
 lookup.arm_class(AscendQuantConfig)
@@ -171,6 +178,15 @@ def test_an_error_of_upstreams_keeps_its_type_and_says_what_is_near() -> None:
     (hint,) = [line for line in LEDGER.findings if "asks the quant description" in line]
     assert "nearest names: model.visual.blocks.0.attn.qkv.weight" in hint and "doctor" in hint
     assert "built with prefix 'visual.blocks.0.attn.qkv'" in hint
+
+
+def test_what_upstream_refuses_as_before_is_taken_back_and_does_not_count() -> None:
+    described = {"mlp.experts.0.gate_proj.weight": "W8A16"}
+    config = Refusing(dict(described))
+    with pytest.raises(NotImplementedError, match="no W8A16 for experts"):
+        ask(config, "mlp.experts", describe=(Children("**.experts"),))
+    assert dict(config.quant_description) == described
+    assert hits("describe") == 0
 
 
 def test_an_error_of_ours_does_not_reach_upstream_unless_strict(monkeypatch: pytest.MonkeyPatch) -> None:
