@@ -9,16 +9,17 @@ which one may be right, for the user to choose. Nothing is guessed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ascend_hotfix.doctor.align import Choice, align, alike, likeness
+from ascend_hotfix.doctor.align import Choice, align, likeness
 from ascend_hotfix.doctor.dryrun import Rehearsal
 from ascend_hotfix.doctor.findings import pattern, starred
-from ascend_hotfix.doctor.judge import EXPERT, Evidence, examine
+from ascend_hotfix.doctor.judge import Evidence, examine
 from ascend_hotfix.doctor.patchfile import FIELDS, field_text
-from ascend_hotfix.doctor.rehearsal import Part, fused_rows
+from ascend_hotfix.doctor.places import EXPERT, Whereabouts, expert_rules, of_tensors, wanted, ways, whereabouts
+from ascend_hotfix.doctor.rehearsal import Part
 from ascend_hotfix.names import Exact, Prefix, Rule, Segments, Suffix
 from ascend_hotfix.records import Drop, Fill, ModelPatch, Packed, Scheme, Unnamed
 from ascend_hotfix.words import counted
@@ -32,8 +33,6 @@ FUSED_OF = {
 }
 """One description entry that stands for several shards."""
 FLOAT_DTYPES = ("BF16", "F16", "F32")
-EXPERT_NAMES = (("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2"))
-"""The two conventions for the projections of an expert, in the same order. The second are vLLM's own names for them."""
 MOVED_EXPERTS = (
     Segments("experts.routed_experts", "experts"),
     Segments("experts", "experts.routed_experts"),
@@ -223,7 +222,7 @@ def _description_rules(part: Part, seen: Evidence, tensors: Mapping[str, Any]) -
     }
     untold: dict[str, list[str]] = {}
     result.describe = _unnamed_classes(part, known)
-    experts = _expert_rules(seen.alignment.unexplained, known)
+    experts = expert_rules(seen.alignment.unexplained, known)
     result.lookup += experts
     for name in seen.alignment.unexplained:
         if any(rule.apply(name) in known for rule in experts) or (not name and result.describe):
@@ -349,64 +348,27 @@ def _weight_rules(
     result = Proposal()
     if not part.model_class:
         return result
-    wanted = {name: shape for name, shape in _wanted(part, tensors).items() if name not in taken}
-    homeless = [t for t in dict.fromkeys(seen.homeless) if t not in others]
-    # A tensor that is called like what is missing is refused for its shape, or for what the loader makes of the name.
-    right = [t for t in homeless if t in wanted]
-    homeless = [t for t in homeless if t not in wanted]
-    result.override = _expert_rules(homeless, wanted)
-    homeless = [t for t in homeless if not any(rule.apply(t) != t for rule in result.override)]
-    by_module, asked = _by_module(wanted), _by_module(homeless)
-    landed = {name.rpartition(".")[0] for name in part.landed}
-
-    def fits(one: str, other: str) -> bool:
-        common = asked[one] & by_module.get(other, set())
-        return bool(common) and all(
-            _same_size(tensors.get(f"{one}.{leaf}"), wanted[f"{other}.{leaf}"]) for leaf in common
-        )
-
-    found = align(list(asked), list(by_module), taken=landed - set(by_module), fits=fits)
-    result.weights += [_of_tensors(rule) for rule in found.rules]
-    choices = [replace(choice, rules=tuple(map(_of_tensors, choice.rules))) for choice in found.choices]
+    names = {one: shape for one, shape in wanted(ways(part, tensors), part.landed).items() if one not in taken}
+    homeless = [tensor for tensor in dict.fromkeys(seen.homeless) if tensor not in others]
+    found = whereabouts(homeless, names, part.landed, tensors)
+    result.override = found.experts
+    result.weights += [*map(of_tensors, found.modules.rules), *found.tensors.rules]
+    choices = [replace(choice, rules=tuple(map(of_tensors, choice.rules))) for choice in found.modules.choices]
     result.questions += [_of_choice(choice, "weights", "modules of tensors") for choice in choices]
-    moved = {module for module in found.unexplained if any(rule.apply(module) != module for rule in found.rules)}
-    rest = [name for name in homeless if name.rpartition(".")[0] in {*found.unexplained} - moved]
-    whole = align(rest, list(wanted), fits=lambda a, b: _same_size(tensors.get(a), wanted[b]) and _same_words(a, b))
-    result.weights += whole.rules
-    result.questions += [_of_choice(choice, "weights", "tensors") for choice in whole.choices]
-    result.params = _params_rules(part, {*right, *whole.unexplained}, right)
+    result.questions += [_of_choice(choice, "weights", "tensors") for choice in found.tensors.choices]
+    rest = found.tensors.unexplained
+    result.params = _params_rules(part, {*found.right, *rest}, found.right)
     if not result.params:
-        result.questions += _of_rest(whole.unexplained, part, by_module, fits)
+        result.questions += _of_rest(rest, part, found)
     return result
 
 
-def _of_tensors(rule: Rule) -> Rule:
-    """*rule* about modules as one about their tensors, whose names go on."""
-    if isinstance(rule, Suffix):
-        return Segments(rule.old, rule.new)
-    return Prefix(rule.old, rule.new) if isinstance(rule, Exact) else rule
-
-
-def _by_module(names: Iterable[str]) -> dict[str, set[str]]:
-    """The leaves of *names* by their module."""
-    found: dict[str, set[str]] = {}
-    for name in names:
-        module, _, leaf = name.rpartition(".")
-        found.setdefault(module, set()).add(leaf)
-    return found
-
-
-def _of_rest(
-    names: Iterable[str],
-    part: Part,
-    by_module: Mapping[str, set[str]],
-    fits: Callable[[str, str], bool],
-) -> Iterator[Question]:
+def _of_rest(names: Iterable[str], part: Part, found: Whereabouts) -> Iterator[Question]:
     """Tensors that no evidence gives a parameter: the siblings whose place is empty, or to leave out what is refused.
 
     What is not known of a name begins where it leaves the names that are in place, or wait for a tensor.
     """
-    known = {one for name in (*part.landed, *by_module) for one in _heads(name)}
+    known = {one for name in (*part.landed, *found.waiting) for one in _heads(name)}
     refused = {one.tensor for one in part.refused}
     groups: dict[str, list[str]] = {}
     for name in names:
@@ -417,7 +379,7 @@ def _of_rest(
         first, told = group[0], counted(len(group), "tensor")
         answers = [
             Answer("weights", (rule,), f"{first} -> {rule.apply(first)}; {told} renamed")
-            for rule in _siblings(modules, by_module, fits)
+            for rule in _siblings(modules, found)
         ]
         if refused.intersection(group):  # the others are left aside as it is
             note = f"leaves out {told} such as {first}; right only if nothing needs them"
@@ -432,18 +394,18 @@ def _heads(name: str) -> Iterator[str]:
     return (".".join(segments[:end]) for end in range(1, len(segments) + 1))
 
 
-def _siblings(modules: list[str], by_module: Mapping[str, set[str]], fits: Callable[[str, str], bool]) -> list[Rule]:
+def _siblings(modules: list[str], places: Whereabouts) -> list[Rule]:
     """Rules that take each of *modules* to one in the same place that waits for its tensors, the likest first."""
     parent, _, last = modules[0].rpartition(".")
     found = []
-    for name in by_module:
+    for name in places.waiting:
         above, _, other = name.rpartition(".")
-        if above != parent or other == last or not fits(modules[0], name):
+        if above != parent or other == last or not places.fits(modules[0], name):
             continue
         context = [] if parent.rpartition(".")[2].isdigit() else [parent.rpartition(".")[2]]
         rule = Segments(".".join([*context, last]), ".".join([*context, other]))
         moved = [rule.apply(module) for module in modules]
-        if all(new in by_module and fits(old, new) for old, new in zip(modules, moved, strict=True)):
+        if all(new in places.waiting and places.fits(old, new) for old, new in zip(modules, moved, strict=True)):
             found.append((rule, name))
     found.sort(key=lambda one: likeness(modules[0], one[1]), reverse=True)
     return [rule for rule, _ in found[:MOST_ANSWERS]]
@@ -498,110 +460,3 @@ def _fill_questions(names: Iterable[str]) -> Iterator[Question]:
         note = "right only if the float model has zeros there: compare with it"
         what = f"no tensor fills {counted(len(held), 'parameter')} {shape}, such as {held[0]}"
         yield Question(what, (Answer("fill", (Fill(shape),), note),), blocks=False)
-
-
-def _same_words(one: str, other: str) -> bool:
-    return alike(one.split("."), other.split("."))
-
-
-Shape = tuple[int | None, ...] | None
-"""A shape as far as it can be told: the rows of one shard of a fused parameter cannot."""
-
-
-def _wanted(part: Part, tensors: Mapping[str, Any]) -> dict[str, Shape]:
-    """Checkpoint names that would fill what is unwritten, with the shape."""
-    rows = fused_rows()
-    fronts = _fronts(part)
-    wanted: dict[str, Shape] = {}
-    siblings: dict[str, list[tuple[str, str]]] = {}
-    for tensor, parameters in part.landed.items():
-        for parameter in parameters:
-            siblings.setdefault(pattern(parameter), []).append((tensor, parameter))
-    for name in (*part.unwritten, *part.filled, *part.partial):
-        shape = part.parameters[name][0]
-        for tensor, parameter in siblings.get(pattern(name), [])[:64]:
-            moved = _renumbered(tensor, parameter, name)
-            if moved:
-                like = part.parameters[parameter][0] == shape and tensor in tensors
-                wanted.setdefault(moved, tuple(tensors[tensor].shape) if like else None)
-        name = _in_front(name, fronts)
-        module, _, leaf = name.rpartition(".")
-        base = module.removesuffix(".routed_experts").replace(".mtp_block.", ".")
-        if base.rpartition(".")[2] == "experts" and leaf.startswith(("w13_", "w2_")):
-            wanted.update({one: its for one, its in _of_experts(base, leaf, shape, part.experts) if one not in wanted})
-            continue
-        # vLLM's draft models put mtp_block into the names themselves
-        name, module = (one.replace(".mtp_block.", ".") for one in (name, module))
-        wanted.setdefault(name, shape)
-        parent, _, last = module.rpartition(".")
-        for shards in (part.packed.get(last), *rows.get(last, [])):
-            for shard in shards or ():
-                wanted.setdefault(f"{parent}.{shard}.{leaf}", (None, *shape[1:]))
-    return {name: shape for name, shape in wanted.items() if name not in part.landed}
-
-
-def _of_experts(base: str, leaf: str, shape: tuple[int, ...], taken: Mapping[str, str]) -> Iterator[tuple[str, Shape]]:
-    """The tensors of each expert in the fused parameter *leaf* of *base*; a matrix is one, packed or turned as it may be."""
-    first, rest = leaf.split("_", 1)
-    each: Shape = (None, None) if len(shape) == 3 else None
-    told = [tuple(taken[shard] for shard in EXPERT_NAMES[1])] if {*EXPERT_NAMES[1]} <= taken.keys() else EXPERT_NAMES
-    for gate, up, down in told:
-        for expert in range(shape[0]):
-            for projection in (gate, up) if first == "w13" else (down,):
-                yield f"{base}.{expert}.{projection}.{rest}", each
-
-
-def _expert_rules(names: Iterable[str], wanted: Collection[str]) -> list[Rule]:
-    """Rules for projections of experts that are named by the other convention, all three of them."""
-    for old, new in (EXPERT_NAMES, EXPERT_NAMES[::-1]):
-        rules = [Segments(f"experts.*.{a}", f"experts.*.{b}") for a, b in zip(old, new, strict=True)]
-        hit = [any(rule.apply(name) != name and rule.apply(name) in wanted for name in names) for rule in rules]
-        if all(hit):
-            return list(rules)
-    return []
-
-
-def _fronts(part: Part) -> dict[str, str]:
-    """How the model's own mapper begins names: what parameters begin with, to what their tensors begin with."""
-    fronts: dict[str, str] = {}
-    for tensor, parameters in part.landed.items():
-        if len(parameters) > 1 or tensor == parameters[0]:
-            continue
-        one, other, last = tensor.split("."), parameters[0].split("."), ""
-        while one and other and one[-1] == other[-1]:
-            last = one.pop()
-            other.pop()
-        if not one or not other:  # anchored by one segment more
-            one, other = [*one, last], [last]
-        if not any(segment.isdigit() for segment in (*one, *other)):
-            fronts.setdefault(".".join(other), ".".join(one))
-    return fronts
-
-
-def _in_front(name: str, fronts: Mapping[str, str]) -> str:
-    """The checkpoint's name of parameter *name*, as far as *fronts* tell."""
-    held = [front for front in fronts if name.startswith(f"{front}.")]
-    if not held:
-        return name
-    front = max(held, key=len)
-    return f"{fronts[front]}{name[len(front) :]}".lstrip(".")
-
-
-def _renumbered(tensor: str, parameter: str, name: str) -> str:
-    """The name that the sibling *tensor* of *parameter* has where the parameter is *name*."""
-    old = [p for p in parameter.split(".") if p.isdigit()]
-    new = [p for p in name.split(".") if p.isdigit()]
-    segments, position = tensor.split("."), 0
-    for index, segment in enumerate(segments):
-        if segment.isdigit() and position < len(old) and segment == old[position]:
-            segments[index] = new[position]
-            position += 1
-    return ".".join(segments) if position == len(old) else ""
-
-
-def _same_size(tensor: Any, shape: Shape) -> bool:
-    """May *tensor* fill what has *shape*, as far as that can be told?"""
-    if tensor is None or shape is None:
-        return tensor is not None
-    held = tuple(tensor.shape)
-    return len(held) == len(shape) and all(want in (None, size) for size, want in zip(held, shape, strict=True))

@@ -17,6 +17,7 @@ from ascend_hotfix.doctor.align import Alignment, align, nearest
 from ascend_hotfix.doctor.drafts import draft_part
 from ascend_hotfix.doctor.findings import Collector, Finding, pattern, starred
 from ascend_hotfix.doctor.observe import Box, Frame
+from ascend_hotfix.doctor.places import EXPERT, claimed, wanted, ways
 from ascend_hotfix.doctor.rehearsal import Part, Refused, fused_rows
 from ascend_hotfix.doctor.schemes import COMPANIONS, Kind, stored_otherwise
 
@@ -27,7 +28,6 @@ STATIC = ("AscendW8A8LinearMethod",)
 """The scheme class of static W8A8, in every release."""
 
 
-EXPERT = re.compile(r"\.experts\.\d+\.")
 _NOT_THERE = re.compile(r"no module or parameter named '([^']+)'")
 """What vLLM's own loader asks for; the rest of its message lists what there is, and differs from layer to layer."""
 
@@ -369,16 +369,21 @@ def _load_findings(
         if consequence(tensor):
             continue
         found.add("tensor-unused", tensor, place=place, leaf=_leaf(tensor))
+    claims = _claims(part, [name for name in seen.homeless if name not in elsewhere], tensors)
     for name in part.unwritten:
-        if rooted(_module(name)) or _tail(_module(name)) in misfits or _harmless_unwritten(name, part, tensors, homes):
+        if rooted(_module(name)) or _tail(_module(name)) in misfits:
+            continue
+        if _harmless_unwritten(name, part, tensors, claims):
             continue
         seen.unwritten.append(name)
+        if name in claims:
+            continue
         found.add("parameter-unwritten", name, place=place, leaf=_leaf(name))
     for name, (patch, value) in part.filled.items():
         if patch:
             found.add("parameter-filled", name, place=place, leaf=_leaf(name), patch=patch, value=value)
     for name, boxes in part.partial.items():
-        if rooted(_module(name)):
+        if rooted(_module(name)) or name in claims:
             continue
         found.add(
             "parameter-partial", name, place=place, leaf=_leaf(name), where=_where(name, boxes, part), count=len(boxes)
@@ -399,6 +404,20 @@ def _load_findings(
     for tensor, source, parameter, target in part.spread:
         if not rooted(_module(parameter)):
             found.add("tensor-spread", tensor, place=place, source=source, target=target)
+
+
+def _claims(part: Part, homeless: Collection[str], tensors: Mapping[str, Any]) -> set[str]:
+    """Parameters that stay unwritten because *homeless* tensors, which are told of, would fill all that is missing."""
+    if not homeless or not (part.unwritten or part.partial):
+        return set()
+    found = ways(part, tensors)
+    names = claimed(homeless, wanted(found, part.landed), part.landed, tensors)
+    there = names | part.landed.keys()
+    return {
+        parameter
+        for parameter, held in found.items()
+        if any(way.keys() <= there and not names.isdisjoint(way) for way in held)
+    }
 
 
 def _misfit(refused: Refused) -> bool:
@@ -496,8 +515,8 @@ def _scheme_of(module: str, part: Part) -> str:
     return ""
 
 
-def _harmless_unwritten(name: str, part: Part, tensors: Mapping[str, Any], homes: Mapping[str, str]) -> bool:
-    """Parameters that no tensor needs to fill."""
+def _harmless_unwritten(name: str, part: Part, tensors: Mapping[str, Any], claims: Collection[str]) -> bool:
+    """Parameters that no tensor needs to fill. *claims*: those that a tensor would fill if it had another name."""
     module, leaf = _module(name), _leaf(name)
     if part.role != "target" and _leaf(module) in ("embed_tokens", "lm_head", "head", "embed", "word_embeddings"):
         return True  # the proposer gives the draft the target's
@@ -506,7 +525,8 @@ def _harmless_unwritten(name: str, part: Part, tensors: Mapping[str, Any], homes
         return True  # added by vllm-ascend to every RMSNorm and zero unless a smoothed checkpoint has one
     if leaf in ("weight_scale", "weight_offset") and _scheme_of(module, part) == "W8A8":
         # The v1 service of ModelSlim writes no weight_scale for static W8A8, and apply reads deq_scale only.
-        return f"{module}.deq_scale" not in part.unwritten and not _v0(part)
+        scale = f"{module}.deq_scale"
+        return (scale not in part.unwritten or scale in claims) and not _v0(part)
     if leaf == "ascend_conv1d_weight":
         return True  # derived from conv1d.weight after loading
     if re.search(r"\.fa_q\.(scale|offset)$", name) or re.search(r"\.(q_rot|k_rot)(\.weight)?$", name):

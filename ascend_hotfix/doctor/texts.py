@@ -664,7 +664,7 @@ TEXTS: dict[str, Text] = {
     "tensor-unused": Text(
         FAULT,
         "no parameter of the {place} model takes {count} {leaf} {count:~tensor|tensors} such as {example}",
-        "no error: the tensors are left aside, and what they correct is lost",
+        "no error: the tensors are left aside, and what they fill or correct is lost",
         "see explain for one of the names; ascend-hotfix doctor DIR --suggest FILE looks for a rule",
     ),
     "parameter-unwritten": Text(

@@ -571,7 +571,7 @@ TEXTS_ZH: dict[str, tuple[str, str, str]] = {
     ),
     "tensor-unused": (
         "{place} 模型没有参数接收 {count} 个 {leaf} 张量，如 {example}",
-        "不报错：这些张量被放弃，它们的修正也随之丢失",
+        "不报错：这些张量被放弃，它们填充或修正的内容随之丢失",
         "用 explain 查看其中一个名字；ascend-hotfix doctor DIR --suggest FILE 会寻找规则",
     ),
     "parameter-unwritten": (

@@ -121,6 +121,56 @@ def test_every_defect_is_found_and_named_once(upstreams: Any, pair: str, tmp_pat
     assert wrong == []
 
 
+RENAMED = {
+    "a module": ("layers.1.self_attn.o_proj", "layers.1.self_attn.out_proj"),
+    "a shard": ("layers.1.self_attn.q_proj", "layers.1.self_attn.query_proj"),
+    "a shard by a name that says nothing": ("layers.1.self_attn.k_proj", "layers.1.self_attn.first_"),
+    "a norm": ("layers.1.input_layernorm", "layers.1.attention_layernorm"),
+    "an expert": ("layers.1.mlp.experts.3.gate_proj", "layers.1.mlp.experts.3.gate_projection"),
+    "all experts": (".experts.", ".expert_list."),
+    "a leaf": ("layers.1.self_attn.o_proj.deq_scale", "layers.1.self_attn.o_proj.dequant_scale"),
+    "all tensors": ("model.", "core.model."),
+}
+
+
+def renamed(spec: Spec, old: str, new: str) -> Spec:
+    """The tensors of *spec* under other names."""
+    spec.files = {
+        file: {name.replace(old, new): entry for name, entry in held.items()} for file, held in spec.files.items()
+    }
+    return spec
+
+
+@pytest.mark.parametrize("pair", EACH_PAIR)
+def test_what_stays_unwritten_for_a_renamed_tensor_belongs_to_its_finding(
+    upstreams: Any, pair: str, tmp_path: Path
+) -> None:
+    wrong = {}
+    for what, (old, new) in RENAMED.items():
+        findings = upstreams.check(pair, renamed(qwen3_moe(), old, new).write(tmp_path / what))
+        if not findings or {finding.code for finding in findings} - {
+            "tensor-refused",
+            "tensor-failed",
+            "tensor-unused",
+        }:
+            wrong[what] = [finding.message for finding in findings]
+    assert wrong == {}
+
+
+def test_what_no_tensor_would_fill_is_told_beside_a_renamed_one(upstreams: Any, tmp_path: Path) -> None:
+    spec = renamed(qwen3_moe(), *RENAMED["a module"])
+    without(f"{ATTENTION}.o_proj.quant_bias", "model.layers.1.self_attn.q_norm.weight", f"{EXPERT}.up_proj.weight")(
+        spec
+    )
+    findings = upstreams.check("0.30", spec.write(tmp_path))
+    told = {example for finding in findings if finding.code.startswith("parameter-") for example in finding.examples}
+    assert {name.partition("layers.")[2] for name in told} == {
+        "0.self_attn.o_proj.quant_bias",
+        "1.self_attn.q_norm.weight",
+        "0.mlp.experts.routed_experts.w13_weight",
+    }
+
+
 @pytest.mark.parametrize("pair", EACH_PAIR)
 def test_all_faults_are_found_in_one_run(upstreams: Any, pair: str, tmp_path: Path) -> None:
     spec = qwen3_moe()

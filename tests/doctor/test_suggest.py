@@ -214,7 +214,7 @@ def test_an_alternative_is_python_that_a_fix_takes(upstreams: Any, tmp_path: Pat
         ({1: 1, 2: 1}, True, False, [], []),  # gate, which leaves up
         ({1: 2, 2: 1}, True, False, [], []),  # up, which leaves gate
         ({1: 0, 2: 0}, False, False, [], []),
-        ({1: 1}, False, True, [], [2]),
+        ({1: 1}, False, False, [], [2]),
         ({1: 9, 7: 1}, False, False, ["1.9", "7.1"], [1, 2]),
     ],
 )
