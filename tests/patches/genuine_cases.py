@@ -187,6 +187,18 @@ CASES = (
         release={"vllm-ascend": "0.14.0rc1"},
         undo=("without_glm_5_row",),
     ),
+    Case(
+        "Llama and what is built on it (Ernie 4.5) build the embedding without a prefix",
+        "vllm 0.13 llama.py",
+        "0.13",
+        {
+            "base": "qwen2_5-w8a8",
+            "drop": [r"proj\.bias$"],
+            "config": {"model_type": "ernie4_5", "architectures": ["Ernie4_5ForCausalLM"], "head_dim": 32},
+        },
+        Fails("KeyError", ".weight"),
+        ("unnamed_head.embedding",),
+    ),
     # the draft
     Case(
         "An export without the MTP layer leaves it out of the description",
