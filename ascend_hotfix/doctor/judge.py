@@ -504,6 +504,8 @@ def _harmless_unused(tensor: str, part: Part, homes: Mapping[str, str]) -> bool:
         # ModelSlim folds the bias that smoothing adds into quant_bias of static W8A8. W8A8_MIX has a dynamic path
         # that does not read quant_bias, so there it is lost.
         return _scheme_of(home, part) == "W8A8"
+    if tensor.endswith("lm_head.weight"):  # of a tied head, whose parameter is the embedding's
+        return not any(name.endswith("lm_head.weight") for name in part.unwritten)
     return _leaf(module) == "rot"  # QuaRot's global rotation: for the draft only
 
 

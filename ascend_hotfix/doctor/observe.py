@@ -185,6 +185,7 @@ class Recorder:
         self._sources: dict[int, tuple[weakref.ref[Any], str]] = {}
         self.written: dict[int, list[tuple[str, Viewed, Any, tuple[int, ...] | None]]] = {}
         self.used: dict[str, list[tuple[Viewed | None, int]]] = {}
+        self.filled: dict[int, list[Viewed]] = {}
         self._kept: dict[int, Any] = {}
 
     # --- description ---------------------------------------------------------------------------------------------
@@ -249,6 +250,11 @@ class Recorder:
         else:
             uses.append((region, count))
 
+    def padded(self, target: Any) -> None:
+        """*target* (a view of a parameter) got a number of the loader's own, as the rows beyond a vocabulary do."""
+        view = target.storage_offset(), target.shape, target.stride()
+        self.filled.setdefault(target.untyped_storage()._cdata, []).append(view)
+
     def assigned(self, value: Any) -> None:
         """A parameter got *value* as its data."""
         self.wrote(value, value)
@@ -289,6 +295,8 @@ def watching(recorder: Recorder) -> Iterator[None]:
         result = fill_(self, value)
         if isinstance(value, torch.Tensor):
             recorder.wrote(self, value)
+        else:
+            recorder.padded(self)
         return result
 
     def set_item(self: Any, index: Any, value: Any) -> None:

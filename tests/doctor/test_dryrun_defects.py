@@ -187,6 +187,17 @@ def test_all_faults_are_found_in_one_run(upstreams: Any, pair: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("pair", EACH_PAIR)
+def test_a_vocabulary_that_is_padded_and_a_tied_head_are_no_faults(upstreams: Any, pair: str, tmp_path: Path) -> None:
+    """vLLM pads a vocabulary to 64 rows, with zeros of its own, and takes no head where it is the embedding."""
+    spec = genuine("qwen2_5-w8a8")
+    words = spec.config["vocab_size"] - 19
+    for name in ("model.embed_tokens.weight", "lm_head.weight"):
+        spec.change(name, shape=[words, spec.config["hidden_size"]])
+    spec.config.update(vocab_size=words, tie_word_embeddings=True)
+    assert upstreams.check(pair, spec.write(tmp_path)) == []
+
+
+@pytest.mark.parametrize("pair", EACH_PAIR)
 def test_of_sizes_that_do_not_fit_no_consequence_is_told(upstreams: Any, pair: str, tmp_path: Path) -> None:
     spec = genuine("qwen2_5-w8a8")
     spec.config["intermediate_size"] *= 2
