@@ -25,6 +25,17 @@ ROPE = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 
 OMNI = (r"thinker\.model\.layers\.\d+\.(self_attn|mlp\.experts).*proj\.weight$", "W8A8_DYNAMIC")
 
 CASES = (
+    *(
+        Case(
+            "A wrapper without a patch of its own (Gemma 3) is described below model, its tied head not at all",
+            "vllm 0.13 gemma3_mm.py",
+            pair,
+            made("gemma3", (r"language_model\.layers\.\d+\.(self_attn|mlp)\..*proj\.weight$", "W8A8_DYNAMIC")),
+            Fails("KeyError", "vision_tower."),
+            ("wrappers.order",),
+        )
+        for pair in ("0.11", "0.13")
+    ),
     Case(
         "Qwen3-Omni is described below thinker",
         "vllm-project/vllm-ascend PR #6828/#7007/#7042",
