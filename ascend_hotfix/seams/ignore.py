@@ -73,7 +73,7 @@ def _get_quant_method(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs
     name = prefix
     try:
         current = scope.current()
-        name = named(layer, prefix, current, lambda _: False)
+        name = named(layer, prefix, current, lambda _: _is_embedding(layer))
         if name != prefix:
             args = (layer, name)
             kwargs = {key: value for key, value in kwargs.items() if key not in ("layer", "prefix")}
@@ -90,6 +90,12 @@ def _get_quant_method(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs
     except Exception as error:
         log.contained(f"taking {name} for float", error)
         return method
+
+
+def _is_embedding(layer: Any) -> bool:
+    """Is it an embedding and no head? It is float in these formats, called so or not."""
+    classes = {cls.__name__ for cls in type(layer).__mro__}
+    return "VocabParallelEmbedding" in classes and "ParallelLMHead" not in classes
 
 
 def named(layer: Any, prefix: str, current: Scope, known: Any) -> str:
