@@ -1,18 +1,10 @@
 """Hunyuan-MoE: layers that vLLM builds without a prefix, and a router that is quantized in the checkpoint only."""
 
-from ascend_hotfix.records import Dequantize, Fix, Inside, ModelPatch, Unnamed
+from ascend_hotfix.records import Dequantize, Fix, Inside, ModelPatch
 
 PATCH = ModelPatch(
     model_types=("hunyuan_v1_moe", "hunyuan"),
     fixes=(
-        Fix(
-            id="embedding-prefix",
-            why="embed_tokens is built without a prefix, so the description is asked for '.weight'",
-            refs=("vllm 0.11 to 0.13 hunyuan_v1.py, HunYuanModel", "vllm PR #24862"),
-            versions={"vllm-ascend": ">=0.11,<0.16"},
-            retire="vllm-ascend 0.16 takes a name that begins nothing for float",
-            describe=(Unnamed("ParallelLMHead", "lm_head"), Unnamed("VocabParallelEmbedding", "model.embed_tokens")),
-        ),
         Fix(
             id="shared-mlp-prefix",
             why="the shared expert is built without a prefix: .gate_up_proj is in no description, and the second layer stops at "

@@ -19,7 +19,7 @@ PATCH = ModelPatch(
         Fix(
             id="embedding",  # after the head, which is an embedding too
             why="the model file builds VocabParallelEmbedding without a prefix, so the description is asked for '.weight'",
-            refs=("vllm 0.11 and 0.13 llama.py, exaone4.py, mixtral.py, olmoe.py",),
+            refs=("vllm 0.11 and 0.13 llama.py, exaone4.py, mixtral.py, olmoe.py, hunyuan_v1.py", "vllm PR #24862"),
             versions=UNTIL,
             retire=RETIRE,
             describe=(Unnamed("VocabParallelEmbedding", "model.embed_tokens"),),
