@@ -73,7 +73,7 @@ def _get_quant_method(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs
     name = prefix
     try:
         current = scope.current()
-        name = named(layer, prefix, current, lambda _: _is_embedding(layer))
+        name = prefix if _is_embedding(layer) else named(layer, prefix, current, lambda _: False)
         if name != prefix:
             args = (layer, name)
             kwargs = {key: value for key, value in kwargs.items() if key not in ("layer", "prefix")}

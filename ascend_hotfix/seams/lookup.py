@@ -201,10 +201,11 @@ class _Attempt:
         self.pending: list[tuple[str, str, str, str]] = []
         self.keys: list[str] = []
         self.rows: list[tuple[dict[str, Any], str]] = []
+        self._last = 0, 0, 0  # how much of these there was before the last mending
 
     def mend(self, misses: Iterable[str], *, failed: bool) -> bool:
         """Gives each missed name what the fixes offer; True where something was added."""
-        before = len(self.pending)
+        before = len(self.pending), len(self.keys), len(self.rows)
         for key in dict.fromkeys(misses):
             if not key.endswith(LEAF) or self.description.has(key):
                 continue
@@ -214,7 +215,10 @@ class _Attempt:
                     break
             else:
                 self._default(module, failed)
-        return len(self.pending) > before
+        if len(self.pending) == before[0]:
+            return False
+        self._last = before
+        return True
 
     def commit(self) -> None:
         """Counts what was added."""
@@ -222,13 +226,9 @@ class _Attempt:
             LEDGER.hit(patch, fix, seam, example)
         self.pending.clear()
 
-    def mark(self) -> tuple[int, int, int]:
-        """Where :meth:`roll_back` may stop: what has been added up to now."""
-        return len(self.pending), len(self.keys), len(self.rows)
-
-    def roll_back(self, mark: tuple[int, int, int] = (0, 0, 0)) -> None:
-        """Takes back what was added since *mark*."""
-        added, keys, rows = mark
+    def roll_back(self, *, last: bool = False) -> None:
+        """Takes back what was added; by the *last* mending alone, if so said."""
+        added, keys, rows = self._last if last else (0, 0, 0)
         for key in self.keys[keys:]:
             self.description.pop(key, None)
             self.description.defaulted.pop(key, None)
@@ -342,8 +342,7 @@ def _look_up(wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any], attemp
     entries stay only if they make the layer a quantized one.
     """
     description = attempt.description
-    raised = False
-    mark, told = attempt.mark(), ""
+    raised, told = False, ""
     for _ in range(ROUNDS):
         description.misses.clear()
         error: Exception | None = None
@@ -358,17 +357,15 @@ def _look_up(wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any], attemp
             misses = [_prefix(args, kwargs) + LEAF]
         if error is None and (not misses or _is_quantized(result)):
             break
-        before, held = told, attempt.mark()
-        told = f"{type(error).__name__}: {error}"
+        before, told = told, f"{type(error).__name__}: {error}"
         try:
             if attempt.mend(misses, failed=error is not None):
-                mark = held
                 continue
         except Exception as ours:
             log.contained(f"mending the lookup of {misses[:2]}", ours)
         if error is not None:
             if told == before:  # what was added last is not what upstream lacks, such as a method for the scheme
-                attempt.roll_back(mark)
+                attempt.roll_back(last=True)
             attempt.commit()
             hooking.add_hint(error, _hint(error, args, kwargs, description))
             raise error
