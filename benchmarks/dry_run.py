@@ -3,8 +3,8 @@
     python benchmarks/dry_run.py [--model deepseek-v3|qwen3-235b] [--runs N]
 
 Run in an environment of the matrix. The headers are made up by ``full_size.py``. Each run is two fresh processes that
-start their work together and share one core, so that what else the machine does slows both alike: two bare ones
-differ by 1 % so, and by 30 % where they take turns on a shared machine. The median ratio of the runs counts.
+start their work together and share one core, so that what else the machine does slows both alike; where they take turns
+it does not. The median ratio of the runs counts.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from ascend_hotfix.doctor.dryrun import Rehearsal
 from ascend_hotfix.doctor.findings import pattern, starred
 from ascend_hotfix.doctor.judge import Evidence, examine
 from ascend_hotfix.doctor.patchfile import FIELDS, field_text
-from ascend_hotfix.doctor.places import EXPERT, Whereabouts, expert_rules, of_tensors, wanted, ways, whereabouts
+from ascend_hotfix.doctor.places import Whereabouts, any_expert, expert_rules, of_tensors, wanted, whereabouts
 from ascend_hotfix.doctor.rehearsal import Part
 from ascend_hotfix.names import Exact, Prefix, Rule, Segments, Suffix
 from ascend_hotfix.records import Drop, Fill, ModelPatch, Packed, Scheme, Unnamed
@@ -186,7 +186,7 @@ def _corrections(misdescribed: Mapping[str, tuple[str, ...]], described: Iterabl
     """Schemes in place of those that the tensors contradict; where they may be of several, a question for all of them."""
     alike: dict[str, set[str]] = {}
     for name in described:
-        alike.setdefault(starred(name), set()).add(EXPERT.sub(".experts.*.", name))
+        alike.setdefault(starred(name), set()).add(any_expert(name))
     groups: dict[tuple[str, ...], list[str]] = {}
     for name, schemes in misdescribed.items():
         groups.setdefault(schemes, []).append(name)
@@ -348,7 +348,7 @@ def _weight_rules(
     result = Proposal()
     if not part.model_class:
         return result
-    names = {one: shape for one, shape in wanted(ways(part, tensors), part.landed).items() if one not in taken}
+    names = {one: shape for one, shape in wanted(seen.ways, part.landed).items() if one not in taken}
     homeless = [tensor for tensor in dict.fromkeys(seen.homeless) if tensor not in others]
     found = whereabouts(homeless, names, part.landed, tensors)
     result.override = found.experts

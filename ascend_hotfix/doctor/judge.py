@@ -17,9 +17,9 @@ from ascend_hotfix.doctor.align import Alignment, align, nearest
 from ascend_hotfix.doctor.drafts import draft_part
 from ascend_hotfix.doctor.findings import Collector, Finding, pattern, starred
 from ascend_hotfix.doctor.observe import Box, Frame
-from ascend_hotfix.doctor.places import EXPERT, claimed, wanted, ways
+from ascend_hotfix.doctor.places import Way, any_expert, claimed, wanted, ways
 from ascend_hotfix.doctor.rehearsal import Part, Refused, fused_rows
-from ascend_hotfix.doctor.schemes import COMPANIONS, Kind, stored_otherwise
+from ascend_hotfix.doctor.schemes import PACKED_VERSION, Kind, companions_in, stored_otherwise
 
 __all__ = ["Evidence", "evidence", "examine", "judge"]
 
@@ -50,7 +50,7 @@ class Evidence:
     question; ``homeless``: tensors that reached no parameter and are no draft's; ``unwritten``: parameters that need one;
     ``homes``: checkpoint module to the built module that its tensors reach; ``contradictions``: modules whose tensors
     are not of the scheme that the description says, and ``misdescribed``: their names there, an expert's number as ``*``,
-    to the schemes they may be of.
+    to the schemes they may be of; ``ways``: what would fill the parameters that lack something, where there are homeless ones.
     """
 
     missing: dict[str, Frame] = field(default_factory=dict)
@@ -65,6 +65,7 @@ class Evidence:
     homes: dict[str, str] = field(default_factory=dict)
     misdescribed: dict[str, tuple[str, ...]] = field(default_factory=dict)
     contradictions: list[Contradiction] = field(default_factory=list)
+    ways: dict[str, list[Way]] = field(default_factory=dict)
 
 
 def _stem(name: str) -> str:
@@ -150,7 +151,7 @@ def _contradicted(found: Evidence, part: Part, tensors: Mapping[str, Any]) -> No
         module, _, leaf = name.rpartition(".")
         if homes.get(module) in frames:
             modules.setdefault(module, {})[leaf] = tensor.dtype, tuple(tensor.shape)
-    packed, told = description.get("version") == "1.0.0", description.get("model_quant_type", "")
+    packed, told = description.get("version") == PACKED_VERSION, description.get("model_quant_type", "")
     used = frozenset(_description_modules(description).values())
 
     @cache
@@ -162,9 +163,8 @@ def _contradicted(found: Evidence, part: Part, tensors: Mapping[str, Any]) -> No
         name = next((one for one in _names_in_description(module, frame) if f"{one}.weight" in description), "")
         said = description.get(f"{name}.weight", "")
         if schemes := stored(tuple(leaves.items()), _leaf(module), said):
-            beside = ", ".join(sorted(COMPANIONS & leaves.keys()))
-            found.contradictions.append(Contradiction(module, said, schemes, beside))
-            found.misdescribed[EXPERT.sub(".experts.*.", name)] = schemes
+            found.contradictions.append(Contradiction(module, said, schemes, companions_in(leaves)))
+            found.misdescribed[any_expert(name)] = schemes
             found.roots.add(frame.module)
 
 
@@ -369,7 +369,8 @@ def _load_findings(
         if consequence(tensor):
             continue
         found.add("tensor-unused", tensor, place=place, leaf=_leaf(tensor))
-    claims = _claims(part, [name for name in seen.homeless if name not in elsewhere], tensors)
+    seen.ways = ways(part, tensors) if seen.homeless else {}
+    claims = _claims(seen.ways, part, [name for name in seen.homeless if name not in elsewhere], tensors)
     for name in part.unwritten:
         if rooted(_module(name)) or _tail(_module(name)) in misfits:
             continue
@@ -406,11 +407,12 @@ def _load_findings(
             found.add("tensor-spread", tensor, place=place, source=source, target=target)
 
 
-def _claims(part: Part, homeless: Collection[str], tensors: Mapping[str, Any]) -> set[str]:
+def _claims(
+    found: Mapping[str, list[Way]], part: Part, homeless: Collection[str], tensors: Mapping[str, Any]
+) -> set[str]:
     """Parameters that stay unwritten because *homeless* tensors, which are told of, would fill all that is missing."""
     if not homeless or not (part.unwritten or part.partial):
         return set()
-    found = ways(part, tensors)
     names = claimed(homeless, wanted(found, part.landed), part.landed, tensors)
     there = names | part.landed.keys()
     return {

@@ -185,7 +185,7 @@ class Recorder:
         self._sources: dict[int, tuple[weakref.ref[Any], str]] = {}
         self.written: dict[int, list[tuple[str, Viewed, Any, tuple[int, ...] | None]]] = {}
         self.used: dict[str, list[tuple[Viewed | None, int]]] = {}
-        self.filled: dict[int, list[Viewed]] = {}
+        self.padding: dict[int, list[Viewed]] = {}
         self._kept: dict[int, Any] = {}
 
     # --- description ---------------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ class Recorder:
     def padded(self, target: Any) -> None:
         """*target* (a view of a parameter) got a number of the loader's own, as the rows beyond a vocabulary do."""
         view = target.storage_offset(), target.shape, target.stride()
-        self.filled.setdefault(target.untyped_storage()._cdata, []).append(view)
+        self.padding.setdefault(target.untyped_storage()._cdata, []).append(view)
 
     def assigned(self, value: Any) -> None:
         """A parameter got *value* as its data."""

@@ -17,11 +17,11 @@ from ascend_hotfix.doctor.findings import pattern
 from ascend_hotfix.doctor.rehearsal import Part, fused_rows
 from ascend_hotfix.names import Exact, Prefix, Rule, Segments, Suffix
 
-__all__ = ["EXPERT", "Way", "Whereabouts", "claimed", "expert_rules", "of_tensors", "wanted", "ways", "whereabouts"]
+__all__ = ["Way", "Whereabouts", "any_expert", "claimed", "expert_rules", "of_tensors", "wanted", "ways", "whereabouts"]
 
 EXPERT_NAMES = (("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2"))
 """The two conventions for the projections of an expert, in the same order. The second are vLLM's own names for them."""
-EXPERT = re.compile(r"\.experts\.\d+\.")
+_EXPERT = re.compile(r"\.experts\.\d+\.")
 _NUMBERS = re.compile(r"\.(\d+)(?=\.)")
 MOST_TENSORS = 64
 """So many tensors of parameters of other layers tell what a checkpoint calls them; those of one parameter in any case."""
@@ -213,6 +213,11 @@ def _few_experts(homeless: Iterable[str], names: Way) -> tuple[list[str], Way]:
     numbers = {number for tensor in few.values() for number in _NUMBERS.findall(tensor)[1:]}
     kept = {name: shape for name, shape in names.items() if numbers.issuperset(_NUMBERS.findall(name)[1:])}
     return list(few.values()), kept
+
+
+def any_expert(name: str) -> str:
+    """*name* as that of every expert of its layer."""
+    return _EXPERT.sub(".experts.*.", name)
 
 
 def of_tensors(rule: Rule) -> Rule:

@@ -431,8 +431,7 @@ def _collect(model: Any, tensors: Mapping[str, Any], recorder: Recorder, part: P
         parameter = held[names[0]]
         if names[0] in part.parameters:
             writes = recorder.written.get(store, [])
-            filled = recorder.filled.get(store, ()) if writes else ()
-            _judge_writes(names[0], parameter, writes, filled, part, landed)
+            _judge_writes(names[0], parameter, writes, recorder.padding.get(store, ()), part, landed)
         else:
             _land((write[0] for write in recorder.written.get(store, [])), names[0], landed)
     part.landed = landed
@@ -459,7 +458,7 @@ def _judge_writes(
     name: str,
     parameter: Any,
     writes: list[Any],
-    filled: Iterable[Viewed],
+    padding: Iterable[Viewed],
     part: Part,
     landed: dict[str, tuple[str, ...]],
 ) -> None:
@@ -474,7 +473,7 @@ def _judge_writes(
         shape = region[1]
         if source_shape is not None and source_shape != shape and prod(source_shape) != prod(shape):
             part.spread.append((tensor, str(list(source_shape)), name, str(list(shape))))
-    regions = (*(region for _, region, _, _ in writes), *filled)
+    regions = (*(region for _, region, _, _ in writes), *padding)
     if rest := _left_open(regions, tuple(parameter.shape), tuple(parameter.stride())):
         part.partial[name] = list(rest)
 

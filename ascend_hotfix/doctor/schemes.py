@@ -15,11 +15,13 @@ __all__ = [
     "COMPANIONS",
     "FLOAT",
     "METADATA_LEAVES",
+    "PACKED_VERSION",
     "QUANTIZED_DTYPES",
     "SCHEMES",
     "SIDE_SCHEMES",
     "Companion",
     "Scheme",
+    "companions_in",
     "elements",
     "is_float",
     "is_scheme",
@@ -139,6 +141,14 @@ SIDE_SCHEMES = frozenset({"C8", "FAQuant", "FAKQuant", "INT8_DYNAMIC"})
 
 COMPANIONS = frozenset(leaf for scheme in SCHEMES.values() for leaf in scheme.companions) | frozenset(TRANSFORMS)
 """Every leaf that some scheme stores beside a weight."""
+
+PACKED_VERSION = "1.0.0"
+"""The ``version`` of a description for which vllm-ascend takes two int4 to be in one stored element."""
+
+
+def companions_in(leaves: Mapping[str, object]) -> str:
+    """Those of *leaves*, the tensors of a module, that belong to its weight, as a finding names them."""
+    return ", ".join(sorted(COMPANIONS & leaves.keys()))
 
 
 @cache

@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from ascend_hotfix.doctor.checkpoint import Tensor
 from ascend_hotfix.doctor.schemes import (
     COMPANIONS,
+    PACKED_VERSION,
     QUANTIZED_DTYPES,
     Companion,
     Scheme,
+    companions_in,
     elements,
     is_float,
     scheme_of,
@@ -32,9 +34,9 @@ def _listed(values: frozenset[str]) -> str:
 
 
 def _is_packed(view: View) -> bool:
-    """Are two int4 in one stored element? vllm-ascend takes them so where the description's version is 1.0.0."""
+    """Are two int4 in one stored element?"""
     description = view.checkpoint.description
-    return description is not None and description.meta("version") == "1.0.0"
+    return description is not None and description.meta("version") == PACKED_VERSION
 
 
 def _rows(view: View, scheme: Scheme | None) -> int:
@@ -150,8 +152,8 @@ def _check_module(view: View, module: str, leaves: Mapping[str, Tensor]) -> None
     name = view.schemes.get(f"{module}.{leaf}") if leaf else None
     scheme = None if name is None or is_float(name) else scheme_of(name)
     if name and scheme is not None and (stored := _stored_otherwise(view, module, leaves, name)):
-        beside = ", ".join(sorted(COMPANIONS & leaves.keys()))
-        view.found.add("scheme-stored", f"{module}.weight", scheme=name, beside=beside, stored=" or ".join(stored))
+        beside, looks = companions_in(leaves), " or ".join(stored)
+        view.found.add("scheme-stored", f"{module}.weight", scheme=name, beside=beside, stored=looks)
         return
     _check_entries(view, module, leaves, name)
     if leaf is None:
