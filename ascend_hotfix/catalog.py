@@ -38,6 +38,7 @@ DISTRIBUTION_NAMES = {
     "torch": ("torch",),
 }
 MOST_BYTES = 1 << 20
+SHIPPED = ("models", "formats", "every")
 UPSTREAM = ("vllm", "vllm_ascend", "torch", "torch_npu", "transformers")
 Kind = Literal["user", "package", "shipped"]
 
@@ -242,9 +243,18 @@ def load_catalog(environ: Mapping[str, str] | None = None) -> Catalog:
     for file in files.values():
         _add_file(catalog, file, "user")
     _add_entry_points(catalog)
-    for file in sorted((Path(__file__).parent / "patches").glob("[!_]*.py")):
+    for file in shipped_files():
         _add_file(catalog, file, "shipped")
     return catalog
+
+
+def shipped_files() -> list[Path]:
+    """The shipped patches: those of a model family first, of a checkpoint format next, of every model last.
+
+    Of two fixes that give one name its row or scheme the first one does, so the order is from narrow to wide.
+    """
+    folder = Path(__file__).parent / "patches"
+    return [file for part in SHIPPED for file in sorted((folder / part).glob("[!_]*.py"))]
 
 
 def _files_of(catalog: Catalog, entry: str) -> list[Path]:

@@ -1,0 +1,1 @@
+"""One file for each cause that any model may meet."""
