@@ -13,7 +13,7 @@ import difflib
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from importlib import metadata
 from importlib.util import decode_source
@@ -102,15 +102,14 @@ class Catalog:
 
     def known_names(self) -> set[str]:
         """Every name that the toggle can address."""
-        names = set()
-        for source in self.sources.values():
-            names |= {source.patch.name, *source.patch.model_types}
-            names |= {f"{source.patch.name}.{fix.id}" for fix in source.patch.fixes}
-        return names - {"*"}
+        fixes = {f"{source.patch.name}.{fix.id}" for source in self.sources.values() for fix in source.patch.fixes}
+        return self.model_types().union(self.sources, fixes)
 
     def model_types(self) -> set[str]:
-        """Every model_type that a patch names."""
-        return {one for source in self.sources.values() for one in source.patch.model_types} - {"*"}
+        """Every model_type that a patch or a fix names."""
+        fixes = (fix for source in self.sources.values() for fix in source.patch.fixes)
+        named = {one for fix in fixes for one in fix.model_types}
+        return named.union(*(source.patch.model_types for source in self.sources.values())) - {"*"}
 
     def meant(self, name: str) -> str:
         """``; did you mean ...?`` with the known names nearest to *name*, or nothing."""
@@ -130,8 +129,7 @@ class Catalog:
             selection
             for source in self.sources.values()
             for selection in (Selection(source.patch.name, fix) for fix in source.patch.fixes)
-            if (not plus or _addressed(source.patch, selection, plus))
-            and not _addressed(source.patch, selection, minus)
+            if (not plus or _addressed(selection, plus)) and not _addressed(selection, minus)
         ]
 
     def unknown_terms(self) -> list[str]:
@@ -162,7 +160,7 @@ class Catalog:
         return [
             selection
             for selection in self.wanted()
-            if covers(self.sources[selection.patch].patch, types) and not out_of_range(selection.fix, versions)
+            if covers(selection.fix, types) and not out_of_range(selection.fix, versions)
         ]
 
     def out_of_range(self, model_types: Iterable[str], versions: Mapping[str, str]) -> list[tuple[Selection, str]]:
@@ -171,17 +169,22 @@ class Catalog:
         return [
             (selection, reason)
             for selection in self.wanted()
-            if covers(self.sources[selection.patch].patch, types) and (reason := out_of_range(selection.fix, versions))
+            if covers(selection.fix, types) and (reason := out_of_range(selection.fix, versions))
         ]
 
 
-def covers(patch: ModelPatch, types: set[str]) -> bool:
-    """Is *patch* for a model that is known as any of *types*?"""
-    return "*" in patch.model_types or bool(types.intersection(patch.model_types))
+def covers(fix: Fix, types: Collection[str]) -> bool:
+    """Is *fix* for a model that is known as any of *types*?"""
+    return "*" in fix.model_types or any(one in fix.model_types for one in types)
 
 
-def _addressed(patch: ModelPatch, selection: Selection, terms: list[str]) -> bool:
-    return any(term in (patch.name, selection.name) or term in patch.model_types for term in terms)
+def of_class(fix: Fix, classes: Collection[str]) -> bool:
+    """Is *fix* for a model whose config.json names these *classes*? Where none is known it is."""
+    return not fix.architectures or not classes or any(one in fix.architectures for one in classes)
+
+
+def _addressed(selection: Selection, terms: list[str]) -> bool:
+    return any(term in (selection.patch, selection.name) or term in selection.fix.model_types for term in terms)
 
 
 def out_of_range(fix: Fix, versions: Mapping[str, str]) -> str:

@@ -8,6 +8,7 @@ kind with its own tests.
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -559,6 +560,9 @@ class Fix:
     0.18 fits ``>=0.18`` (see :mod:`ascend_hotfix.versions`). A rule turns a miss into a hit and nothing else, unless ``override`` gives
     the reason for which a hit must be replaced; an override needs a version range.
 
+    ``model_types`` and ``architectures`` narrow a fix to some of those of its patch; a fix that names none is for all
+    of them, and says so itself once it is in a patch.
+
     Which way the rules of a field read:
 
     * ``build``: prefix that vLLM gives to a part of the model -> prefix it should have;
@@ -582,6 +586,8 @@ class Fix:
     refs: tuple[str, ...]
     versions: Mapping[str, str] = field(default_factory=dict)
     retire: str = ""
+    model_types: tuple[str, ...] = ()
+    architectures: tuple[str, ...] = ()
     build: tuple[Rule, ...] = ()
     lookup: tuple[Rule, ...] = ()
     weights: tuple[Rule, ...] = ()
@@ -609,6 +615,7 @@ class Fix:
         if not self.refs:
             problems.append("refs is empty; name the public report or the upstream file that shows it")
         problems += _strings_only("refs", self.refs)
+        problems += _audience(self)
         problems += _versions(self.versions)
         if not isinstance(self.retire, str):
             problems.append(f"retire must be a string, not {self.retire!r}")
@@ -657,6 +664,7 @@ class ModelPatch:
     ``model_types`` lists every name upstream may ask under: wrapper, text, thinker and draft
     (vllm-ascend 0.13.0rc2 to rc3 reads ``hf_text_config``, others ``hf_config``); ``("*",)`` is every model.
     ``architectures`` narrows it to checkpoints whose config.json names one of these model classes.
+    A fix for some of them names these itself; where every fix does, ``model_types`` may be ``()``.
     ``name`` is the module's file name where it is not given.
     """
 
@@ -668,13 +676,12 @@ class ModelPatch:
     def __post_init__(self) -> None:
         problems = [
             *_tuple_of("fixes", self.fixes, (Fix,)),
-            *_strings_only("model_types", self.model_types),
-            *_strings_only("architectures", self.architectures),
-            *(line for one in _strings(self.model_types) for line in _model_type(one)),
-            *(line for one in _strings(self.architectures) for line in _class("architectures", one)),
+            *_audience(self),
         ]
-        if not self.model_types:
-            problems.append("model_types is empty; name at least one, or '*' for every model")
+        if not self.model_types and not _each_names_models(self.fixes):
+            problems.append(
+                "model_types is empty; name at least one, or '*' for every model, or name some in every fix"
+            )
         if not isinstance(self.name, str) or (self.name and not IDENTIFIER.fullmatch(self.name)):
             problems.append(f"name {self.name!r} must be lower case: letters, digits, '_', '-', '.'")
         if not problems:
@@ -683,7 +690,48 @@ class ModelPatch:
                 f"fix id {one!r} is used {ids.count(one)} times" for one in sorted({i for i in ids if ids.count(i) > 1})
             ]
             problems += [] if self.fixes else ["fixes is empty"]
+            problems += [line for fix in self.fixes for line in _beyond(fix, self)]
         _check(self, f"ModelPatch({self.name or ', '.join(_strings(self.model_types))!r})", problems)
+        if not problems:
+            object.__setattr__(self, "fixes", tuple(_addressed(fix, self) for fix in self.fixes))
+
+
+def _audience(record: Fix | ModelPatch) -> list[str]:
+    """What is wrong with the models that *record* is for."""
+    return [
+        *_strings_only("model_types", record.model_types),
+        *_strings_only("architectures", record.architectures),
+        *(line for one in _strings(record.model_types) for line in _model_type(one)),
+        *(line for one in _strings(record.architectures) for line in _class("architectures", one)),
+    ]
+
+
+def _each_names_models(fixes: Any) -> bool:
+    return isinstance(fixes, tuple) and bool(fixes) and all(getattr(fix, "model_types", ()) for fix in fixes)
+
+
+def _beyond(fix: Fix, patch: ModelPatch) -> list[str]:
+    """What *fix* is for that its patch is not for; ``*`` is everything, and so is an empty field."""
+    pairs = {
+        name: set(_strings(getattr(fix, name))).difference(held)
+        for name in ("model_types", "architectures")
+        if (held := getattr(patch, name)) and "*" not in held
+    }
+    return [
+        f"fix {fix.id!r} is for {one!r}, which is not among the {name} of its patch; add it there, or take it out here"
+        for name, beyond in pairs.items()
+        for one in sorted(beyond)
+    ]
+
+
+def _addressed(fix: Fix, patch: ModelPatch) -> Fix:
+    """*fix* with the models of its patch where it names none. It has been checked, and is not checked again."""
+    if fix.model_types and (fix.architectures or not patch.architectures):
+        return fix
+    whole = copy.copy(fix)
+    object.__setattr__(whole, "model_types", fix.model_types or patch.model_types)
+    object.__setattr__(whole, "architectures", fix.architectures or patch.architectures)
+    return whole
 
 
 def _check(record: object, what: str, problems: list[str]) -> None:

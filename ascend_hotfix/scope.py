@@ -24,6 +24,7 @@ from ascend_hotfix.catalog import (
     covers,
     installed_versions,
     load_catalog,
+    of_class,
     out_of_range,
     version_notes,
 )
@@ -195,7 +196,7 @@ def _make(types: tuple[str, ...], classes: tuple[str, ...], config: Any) -> Scop
     found = catalog()
     if found.off:
         return Scope(types)
-    selected = [one for one in found.select(types, versions()) if _class_fits(found, one, classes)]
+    selected = [one for one in found.select(types, versions()) if of_class(one.fix, classes)]
     for one in selected:
         for seam in seams_of(one.fix):
             LEDGER.entry(one.patch, one.fix.id, seam)
@@ -217,24 +218,25 @@ def _idle(found: Catalog, types: tuple[str, ...], classes: tuple[str, ...]) -> I
     for name, source in found.sources.items():
         if source.kind != "user" or name in armed:
             continue
-        patch = source.patch
-        if not covers(patch, set(types)):
-            yield f"{name} (for {', '.join(patch.model_types)})"
-        elif classes and patch.architectures and not set(patch.architectures).intersection(classes):
-            yield f"{name} (for {', '.join(patch.architectures)})"
+        fixes = source.patch.fixes
+        of_type = [fix for fix in fixes if covers(fix, types)]
+        fitting = [fix for fix in of_type if of_class(fix, classes)]
+        if not of_type:
+            yield f"{name} (for {_listed(one for fix in fixes for one in fix.model_types)})"
+        elif not fitting:
+            yield f"{name} (for {_listed(one for fix in of_type for one in fix.architectures)})"
         else:
-            reasons = filter(None, (out_of_range(fix, versions()) for fix in patch.fixes))
+            reasons = filter(None, (out_of_range(fix, versions()) for fix in fitting))
             yield f"{name} ({next(reasons, f'not in {ENV_MODELS}')})"
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(names))
 
 
 def seams_of(fix: Fix) -> list[str]:
     """The fields in which *fix* has something; they name its entries in the ledger."""
     return [name for name in RULE_FIELDS if getattr(fix, name)]
-
-
-def _class_fits(found: Catalog, one: Selection, classes: tuple[str, ...]) -> bool:
-    wanted = found.sources[one.patch].patch.architectures
-    return not wanted or not classes or bool(set(wanted).intersection(classes))
 
 
 def from_path(patch: str) -> bool:

@@ -48,8 +48,7 @@ def lines(catalog: Catalog, versions: Mapping[str, str], *, armed: bool) -> Iter
         f"{len(wanted)} wanted, {len(fitting)} of these for the installed versions"
     )
     for one in fitting:
-        types = ", ".join(catalog.sources[one.patch].patch.model_types)
-        yield f"  {one.name}  ({types})"
+        yield f"  {one.name}  ({', '.join(one.fix.model_types)})"
     yield from (f"note: {note}" for note in [*catalog.notes, *version_notes(versions)])
     yield from (f"problem: {problem}" for problem in [*catalog.problems, *catalog.unknown_terms()])
     if not armed:

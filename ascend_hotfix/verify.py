@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ascend_hotfix.catalog import Catalog, installed_versions, load_catalog, out_of_range
-from ascend_hotfix.records import Fix, ModelPatch
+from ascend_hotfix.records import Fix
 from ascend_hotfix.versions import fits, parse
 
 __all__ = ["RELEASES", "Verdict", "command", "needless", "verdicts"]
@@ -70,17 +70,17 @@ def verdicts(catalog: Catalog, versions: Mapping[str, str], roots: Mapping[str, 
     """One verdict for each fix. *roots*: the folders of the packages ``vllm`` and ``vllm_ascend`` that are there."""
     for name, source in sorted(catalog.sources.items()):
         for fix in source.patch.fixes:
-            yield _verdict(f"{name}.{fix.id}", source.patch, fix, versions, roots)
+            yield _verdict(f"{name}.{fix.id}", fix, versions, roots)
 
 
-def _verdict(name: str, patch: ModelPatch, fix: Fix, versions: Mapping[str, str], roots: Mapping[str, Path]) -> Verdict:
+def _verdict(name: str, fix: Fix, versions: Mapping[str, str], roots: Mapping[str, Path]) -> Verdict:
     reason = out_of_range(fix, versions)
     if reason:
         return Verdict(name, _side(fix, versions), f"{reason}. {fix.retire}" if fix.retire else reason)
     missing = _missing(fix, roots)
     if missing:
         return Verdict(name, "drifted", f"{missing} is not where it was; report it")
-    if _has_rows(patch, fix, roots):
+    if _has_rows(fix, roots):
         return Verdict(name, "already fixed", "upstream's packed rows have every entry of it")
     return Verdict(name, "needed", fix.why)
 
@@ -117,14 +117,14 @@ def _missing(fix: Fix, roots: Mapping[str, Path]) -> str:
     return ""
 
 
-def _has_rows(patch: ModelPatch, fix: Fix, roots: Mapping[str, Path]) -> bool:
+def _has_rows(fix: Fix, roots: Mapping[str, Path]) -> bool:
     """Has upstream's packed table all that *fix* adds, where the fix adds nothing but rows?"""
     others = [name for name in ("lookup", "types", "weights", "params", "build", "drop", "fill") if getattr(fix, name)]
-    if not fix.packed or others or "vllm_ascend" not in roots or "*" in patch.model_types:
+    if not fix.packed or others or "vllm_ascend" not in roots or "*" in fix.model_types:
         return False
     rows = _rows(roots["vllm_ascend"])
     wanted = {record.fused for record in fix.packed}
-    return all(wanted <= set(rows.get(kind, ())) for kind in patch.model_types)
+    return all(wanted <= set(rows.get(kind, ())) for kind in fix.model_types)
 
 
 @functools.cache

@@ -217,10 +217,11 @@ def _with_selected(toggle: str, name: str, types: Collection[str]) -> str:
         return name
     terms = [term.strip() for term in toggle.split(",") if term.strip()]
     barred = {term[1:].strip() for term in terms if term.startswith("-")} & set(types)
-    if barred:  # a model type that is taken out would take out the patch too: take the other patches out by name
+    if barred:  # a model type that is taken out would take out the patch too: take the other fixes out by name
         terms = [term for term in terms if term[1:].strip() not in barred or not term.startswith("-")]
         sources = load_catalog({ENV_PATH: os.environ.get(ENV_PATH, "")}).sources
-        terms += [f"-{one}" for one, source in sources.items() if barred.intersection(source.patch.model_types)]
+        fixes = ((name, fix) for name, source in sources.items() for fix in source.patch.fixes)
+        terms += [f"-{name}.{fix.id}" for name, fix in fixes if barred.intersection(fix.model_types)]
     if any(not term.startswith("-") and term.lower() != "all" for term in terms):
         terms.append(name)
     return ",".join(terms)

@@ -83,8 +83,8 @@ def _open_scope(vllm_config: Any, *, model_config: Any = None, **_: Any) -> Scop
 
 def _check_classes() -> None:
     """Says which model classes of the user's patches vLLM does not have. A shipped patch may be for another release."""
-    patches = [source.patch for source in scope.catalog().sources.values() if source.patch.architectures]
-    named = {cls: patch.name for patch in patches if scope.from_path(patch.name) for cls in patch.architectures}
+    mine = {name: source.patch.fixes for name, source in scope.catalog().sources.items() if source.kind == "user"}
+    named = {cls: name for name, fixes in mine.items() for fix in fixes for cls in fix.architectures}
     if not named:
         return
     from vllm.model_executor.models.registry import ModelRegistry

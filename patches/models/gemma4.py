@@ -18,5 +18,14 @@ PATCH = ModelPatch(
                 Packed("experts", per_expert()),
             ),
         ),
+        Fix(
+            id="moe-twice",
+            why="the loader puts .moe before every experts.N, also where it is: moe.moe.experts.N is no parameter",
+            refs=("vllm PR #41206",),
+            versions={"vllm": ">=0.20,<0.21"},
+            retire="vLLM 0.21 looks whether it is there",
+            override="upstream inserts the segment; the name that it makes right is the one without",
+            weights=(Segments("moe.experts", "experts"),),
+        ),
     ),
 )

@@ -1,6 +1,6 @@
-"""LongCat-Flash: the row, and the names of its MTP layer."""
+"""LongCat-Flash: the row, two attention modules in each layer, the names and tensors of its MTP layer."""
 
-from ascend_hotfix.records import Fix, ModelPatch, Packed, Prefix, per_expert
+from ascend_hotfix.records import Drop, Fix, LayerIndex, ModelPatch, Packed, Prefix, per_expert
 
 MTP_LAYER = (
     Prefix("model.layers.*.mtp_block.mlp", "model.mtp.layers.0.transformer_layer.mlp"),
@@ -36,6 +36,27 @@ PATCH = ModelPatch(
                 Prefix("eh_proj", "model.mtp.layers.0.eh_proj"),
             ),
             params=MTP_LAYER,
+        ),
+        Fix(
+            id="layer-index",
+            model_types=("longcat_flash",),
+            architectures=("LongcatFlashForCausalLM",),
+            why="vllm-ascend asks layers.N.self_attn.M for one number and stops at the second",
+            refs=("vllm-ascend patch_deepseek_v2.py, _should_skip_indexer_init",),
+            versions={"vllm-ascend": ">=0.23"},
+            retire="never fixed upstream",
+            layers=(LayerIndex(2),),
+        ),
+        Fix(
+            id="mtp-tensors",
+            model_types=("longcat_flash",),
+            architectures=("LongcatFlashForCausalLM",),
+            why="the target's loader skips names with .mtp. in them, but has cut the model. before it: mtp.embed_tokens.weight is "
+            "no parameter",
+            refs=("vllm longcat_flash.py, load_weights",),
+            versions={"vllm-ascend": ">=0.11"},
+            retire="never fixed upstream",
+            drop=(Drop("model.mtp.**"),),
         ),
     ),
 )
