@@ -23,7 +23,7 @@ from typing import Literal
 
 from ascend_hotfix import records, toggles
 from ascend_hotfix.names import Refusal, gathering
-from ascend_hotfix.records import Fix, ModelPatch, PatchError
+from ascend_hotfix.records import Fix, ModelPatch, PatchError, spelled_out
 from ascend_hotfix.versions import fits, parse
 
 __all__ = ["Catalog", "Selection", "Source", "installed_versions", "load_catalog", "read_patch_file"]
@@ -46,6 +46,8 @@ Kind = Literal["user", "package", "shipped"]
 @dataclass(frozen=True)
 class Source:
     """A patch and where it came from: a file, or ``package: entry point``, and who brought it.
+
+    Each of its fixes names the models that it is for.
 
     A patch is the *user*'s where ASCEND_HOTFIX_PATH names it, another *package*'s, or *shipped* with this one.
     """
@@ -86,7 +88,7 @@ class Catalog:
         if patch.name in ("all", *toggles.OFF):
             self.problems.append(f"{origin}: {patch.name!r} is a word of {ENV_MODELS}; give the patch another name=")
         elif held is None:
-            self.sources[patch.name] = Source(patch, origin, kind)
+            self.sources[patch.name] = Source(spelled_out(patch), origin, kind)
         elif held.kind != kind:
             self.notes.append(f"patch {patch.name!r} of {held.origin} is used in place of the one of {origin}")
         else:
@@ -106,10 +108,9 @@ class Catalog:
         return self.model_types().union(self.sources, fixes)
 
     def model_types(self) -> set[str]:
-        """Every model_type that a patch or a fix names."""
+        """Every model_type that a fix is for."""
         fixes = (fix for source in self.sources.values() for fix in source.patch.fixes)
-        named = {one for fix in fixes for one in fix.model_types}
-        return named.union(*(source.patch.model_types for source in self.sources.values())) - {"*"}
+        return {one for fix in fixes for one in fix.model_types} - {"*"}
 
     def meant(self, name: str) -> str:
         """``; did you mean ...?`` with the known names nearest to *name*, or nothing."""

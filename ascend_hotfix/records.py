@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -560,8 +560,8 @@ class Fix:
     0.18 fits ``>=0.18`` (see :mod:`ascend_hotfix.versions`). A rule turns a miss into a hit and nothing else, unless ``override`` gives
     the reason for which a hit must be replaced; an override needs a version range.
 
-    ``model_types`` and ``architectures`` narrow a fix to some of those of its patch; a fix that names none is for all
-    of them, and says so itself once it is in a patch.
+    ``model_types`` and ``architectures`` narrow a fix to some of those of its patch; a fix that names none is for
+    all of them.
 
     Which way the rules of a field read:
 
@@ -692,8 +692,6 @@ class ModelPatch:
             problems += [] if self.fixes else ["fixes is empty"]
             problems += [line for fix in self.fixes for line in _beyond(fix, self)]
         _check(self, f"ModelPatch({self.name or ', '.join(_strings(self.model_types))!r})", problems)
-        if not problems:
-            object.__setattr__(self, "fixes", tuple(_addressed(fix, self) for fix in self.fixes))
 
 
 def _audience(record: Fix | ModelPatch) -> list[str]:
@@ -724,14 +722,16 @@ def _beyond(fix: Fix, patch: ModelPatch) -> list[str]:
     ]
 
 
-def _addressed(fix: Fix, patch: ModelPatch) -> Fix:
-    """*fix* with the models of its patch where it names none. It has been checked, and is not checked again."""
-    if fix.model_types and (fix.architectures or not patch.architectures):
-        return fix
-    whole = copy.copy(fix)
-    object.__setattr__(whole, "model_types", fix.model_types or patch.model_types)
-    object.__setattr__(whole, "architectures", fix.architectures or patch.architectures)
-    return whole
+def spelled_out(patch: ModelPatch) -> ModelPatch:
+    """*patch* with each fix naming the models that it is for: its own, or those of the patch."""
+
+    def named(fix: Fix) -> Fix:
+        whole = copy.copy(fix)  # it has been checked
+        for name in ("model_types", "architectures"):
+            object.__setattr__(whole, name, getattr(fix, name) or getattr(patch, name))
+        return whole
+
+    return replace(patch, fixes=tuple(map(named, patch.fixes)))
 
 
 def _check(record: object, what: str, problems: list[str]) -> None:

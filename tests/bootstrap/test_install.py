@@ -187,9 +187,12 @@ def test_patches_and_types_are_installed(installed):
     names = environment.code(
         "import pkgutil, ascend_hotfix.patches, importlib.resources; "
         "print(importlib.resources.files(ascend_hotfix).joinpath('py.typed').is_file(), "
-        "*[module.name for module in pkgutil.iter_modules(ascend_hotfix.patches.__path__)])"
+        "*[module.name for module in pkgutil.walk_packages(ascend_hotfix.patches.__path__, 'ascend_hotfix.patches.')])"
     ).split()
-    assert names == ["True", *sorted(p.stem for p in (ROOT / "patches").glob("*.py") if p.stem != "__init__")]
+    files = sorted((ROOT / "patches").glob("*/*.py"))
+    dotted = [".".join(("ascend_hotfix", *file.relative_to(ROOT).with_suffix("").parts)) for file in files]
+    assert names[0] == "True" and len(files) > 40
+    assert sorted(names[1:]) == sorted(name.removesuffix(".__init__") for name in dotted)
 
 
 def test_upstream_is_left_alone_and_uninstalling_leaves_nothing_behind(installed):

@@ -98,7 +98,7 @@ def test_no_patch_is_read_where_the_user_has_none(monkeypatch: pytest.MonkeyPatc
 def test_a_patch_in_place_of_a_shipped_one_is_information(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    shipped = Path(__file__).parents[2] / "patches" / "molmo.py"
+    shipped = Path(__file__).parents[2] / "patches" / "models" / "molmo.py"
     (tmp_path / "molmo.py").write_text(shipped.read_text())
     monkeypatch.setenv(toggles.PATH, str(tmp_path))
     with caplog.at_level(logging.INFO, "vllm.ascend_hotfix"):
@@ -109,7 +109,7 @@ def test_a_patch_in_place_of_a_shipped_one_is_information(
 
 
 def test_a_patch_named_by_a_relative_path_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "molmo.py").write_text((Path(__file__).parents[2] / "patches" / "molmo.py").read_text())
+    (tmp_path / "molmo.py").write_text((Path(__file__).parents[2] / "patches" / "models" / "molmo.py").read_text())
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(toggles.PATH, "./molmo.py")
     assert scope.from_path("molmo") and not scope.from_path("deepseek")

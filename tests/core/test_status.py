@@ -46,7 +46,7 @@ def test_each_mistake_has_a_line_of_its_own() -> None:
 def test_a_patch_in_place_of_a_shipped_one_is_no_problem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    mine = shutil.copy(Path(__file__).parents[2] / "patches" / "deepseek.py", tmp_path)
+    mine = shutil.copy(Path(__file__).parents[2] / "patches" / "models" / "deepseek.py", tmp_path)
     monkeypatch.setenv("ASCEND_HOTFIX_PATH", mine)
     monkeypatch.setattr(status, "is_armed", lambda: True)
     assert status.command(Namespace()) == 0

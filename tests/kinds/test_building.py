@@ -50,7 +50,7 @@ def test_layers_with_a_shared_indexer_choose_what_the_layer_before_chose(upstrea
     fixed = upstream(pair, "shared_indexer")
     assert fixed["chosen"] == [[[1], [1]], [[2], [2]]]
     assert fixed["left"] == []
-    assert fixed["hits"]["glm_5_2.shared-indexer"] > 0
+    assert fixed["hits"]["glm5.shared-indexer"] > 0
 
 
 @pytest.mark.parametrize("pair", ["0.18.0"])
@@ -61,11 +61,11 @@ def test_an_indexer_in_every_layer_is_left_alone(upstream: Any, pair: str) -> No
 @pytest.mark.parametrize("pair", ["0.11.0"])
 def test_a_head_built_without_a_prefix_is_found_by_its_class(upstream: Any, pair: str) -> None:
     """vllm PR #24862: ParallelLMHead asks for '.weight'."""
-    without_head = "all,-unnamed_head"
+    without_head = "all,-unprefixed"
     with pytest.raises(CaseError, match="KeyError"):
         upstream(pair, "whole", models=STOCK, name="qwen3_vl_moe-w8a8")
     fixed = upstream(pair, "whole", name="qwen3_vl_moe-w8a8")
-    assert "lm_head" not in " ".join(fixed["unwritten"]) and fixed["hits"]["unnamed_head.lm-head"] == 1
+    assert "lm_head" not in " ".join(fixed["unwritten"]) and fixed["hits"]["unprefixed.lm-head"] == 1
     with pytest.raises(CaseError, match=r"KeyError: '\.weight'"):
         upstream(pair, "whole", models=without_head, name="qwen3_vl_moe-w8a8")
 

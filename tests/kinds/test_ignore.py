@@ -139,7 +139,7 @@ def test_experts_have_the_scheme_of_linear_layers(upstream: Any, pair: str) -> N
     with pytest.raises(CaseError, match="KeyError: None"):
         upstream(pair, "split_experts", models=STOCK)
     fixed = upstream(pair, "split_experts")
-    assert (fixed["chosen"], fixed["hits"]) == ("AscendFusedMoEMethod", {"split_experts.routed-experts": 1})
+    assert (fixed["chosen"], fixed["hits"]) == ("AscendFusedMoEMethod", {"compressed_tensors.routed-experts": 1})
     assert "W8A8" in fixed["scheme"]
 
 

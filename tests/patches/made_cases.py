@@ -42,7 +42,7 @@ CASES = (
         "0.13",
         made("qwen3_omni_moe", OMNI),
         Fails("KeyError", "visual."),
-        ("qwen3_omni_moe.thinker", "unnamed_head.lm-head"),
+        ("qwen_omni.qwen3-thinker", "unprefixed.lm-head"),
     ),
     Case(
         "Qwen3-Omni is exported without thinker",
@@ -50,7 +50,7 @@ CASES = (
         "0.18",
         made("qwen3_omni_moe", OMNI, forget=[r"embed_tokens"], rename=[(r"^thinker\.", "")]),
         Fails("KeyError", "language_model."),
-        ("qwen3_omni_moe.no-thinker",),
+        ("qwen_omni.qwen3-no-thinker",),
     ),
     *(
         Case(
@@ -59,7 +59,7 @@ CASES = (
             pair,
             made("qwen2_moe", LINEAR),
             Fails("KeyError", "model.layers.0.mlp.experts.weight"),
-            ("qwen2_moe.row",),
+            ("qwen.qwen2-moe-row",),
         )
         for pair in ("0.13", "0.18", "0.23")
     ),
@@ -95,7 +95,7 @@ CASES = (
         "0.23",
         made("glm4_moe_lite", KV_B, LINEAR),
         Fails("KeyError", "mlp.experts.weight"),
-        ("glm4_moe_lite.row",),
+        ("glm4.flash-row",),
         release={"vllm-ascend": "0.14.0rc1"},
         undo=("without_glm_4_7_flash_row",),
     ),

@@ -15,6 +15,6 @@ def test_the_drafts_names_are_mended_in_description_and_parameters(run: Callable
     assert without["error"] == "KeyError" and "q_a_proj" in without["message"]
     report = run("0.30", checkpoint=CHECKPOINT, draft=True)
     assert checks.faults(report) == []
-    assert checks.hits(report) == {"longcat_build.layer-index", "longcat_flash.mtp-names"}
+    assert checks.hits(report) == {"longcat_flash.layer-index", "longcat_flash.mtp-names"}
     seams = {entry["seam"] for entry in report["ledger"] if entry["fix"] == "mtp-names" and entry["hits"]}
     assert seams == {"lookup", "params"}
