@@ -148,7 +148,7 @@ class Catalog:
                     f"{ENV_MODELS}: {given!r} in {self.toggle!r} is ignored; 'none' alone switches everything off"
                 )
                 continue
-            hint = self.meant(term) or "; 'ascend-hotfix list' shows the known names"
+            hint = self.meant(term) or "; 'ascend-hotfix list --all' shows the known names"
             outcome = "takes nothing out" if given.startswith("-") else "selects nothing"
             messages.append(f"{ENV_MODELS}: {term!r} names no patch, model_type or fix, so it {outcome}{hint}")
         if self.sources and not messages and not self.wanted():

@@ -120,34 +120,6 @@ def _delegate(module: str) -> Command:
     return run
 
 
-def _list(arguments: argparse.Namespace) -> int:
-    from ascend_hotfix.catalog import installed_versions, load_catalog, out_of_range
-
-    catalog = load_catalog()
-    versions = installed_versions()
-    wanted = {selection.name for selection in catalog.wanted()}
-    asked: str | None = arguments.model_type
-    if asked and asked not in catalog.known_names():
-        print(f"no patch is for {asked!r} alone{catalog.meant(asked)}", file=sys.stderr)
-    # a patch for every model is for this one too, unless the name is that of a patch alone
-    shown = {asked} if asked in catalog.sources and asked not in catalog.model_types() else {asked, "*"}
-    for name, source in sorted(catalog.sources.items()):
-        if asked and asked != name and not shown & set(source.patch.model_types):
-            continue
-        print(f"{name}  ({', '.join(source.patch.model_types)})  {source.origin}")
-        for fix in source.patch.fixes:
-            ranges = ", ".join(f"{package} {spec}" for package, spec in fix.versions.items()) or "every version"
-            state = out_of_range(fix, versions) or "fits"
-            if f"{name}.{fix.id}" not in wanted:
-                state = "switched off by ASCEND_HOTFIX_MODELS"
-            print(f"  {fix.id}: {fix.why}\n    for {ranges}; {state}")
-    for note in catalog.notes:
-        print(f"note: {note}", file=sys.stderr)
-    for problem in [*catalog.problems, *catalog.unknown_terms()]:
-        print(f"problem: {problem}", file=sys.stderr)
-    return 1 if catalog.problems else 0
-
-
 def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL_DIR", help="folder with config.json and the *.safetensors files")
     parser.add_argument(
@@ -206,9 +178,20 @@ def build_parser() -> argparse.ArgumentParser:
     _add_language(explain)
     explain.set_defaults(command=_delegate("ascend_hotfix.doctor.explain"))
 
-    listing = commands.add_parser("list", help="the patches there are, and which fit the installed versions")
-    listing.add_argument("model_type", nargs="?", metavar="MODEL_TYPE", help="only patches for this model_type or name")
-    listing.set_defaults(command=_list)
+    listing = commands.add_parser(
+        "list",
+        help="the fixes that fit a model on the installed versions",
+        description="One line for each fix that fits: its name, as ASCEND_HOTFIX_MODELS takes it, and what it mends.",
+    )
+    listing.add_argument(
+        "model",
+        nargs="?",
+        metavar="MODEL_TYPE_OR_DIR",
+        help="a model_type, a folder with config.json, or the name of a patch or fix; without it: any model",
+    )
+    listing.add_argument("--all", action="store_true", help="the other fixes too, and why each does not fit")
+    listing.add_argument("--json", action="store_true", help="print one JSON object (docs/list-json.md)")
+    listing.set_defaults(command=_delegate("ascend_hotfix.listing"))
 
     status = commands.add_parser("status", help="what would be armed here: versions, toggle, patches, problems")
     status.set_defaults(command=_delegate("ascend_hotfix.status"))

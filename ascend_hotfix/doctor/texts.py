@@ -781,7 +781,7 @@ TEXTS: dict[str, Text] = {
         NOTE,
         "vllm-ascend {installed} has no quantization table for {model_type}; {first} is the first release that has",
         "a KeyError for the first fused layer or the first wrapped name, unless a patch of ascend-hotfix supplies it",
-        "run the dry run (leave out --static-only); ascend-hotfix list shows the patches",
+        "run the dry run (leave out --static-only); ascend-hotfix list --all shows the patches",
     ),
 }
 

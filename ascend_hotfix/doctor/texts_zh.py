@@ -502,7 +502,7 @@ TEXTS_ZH: dict[str, tuple[str, str, str]] = {
     "model-type-unlisted": (
         "vllm-ascend {installed} 没有 {model_type} 的量化表；{first} 起才有",
         "除非 ascend-hotfix 的补丁补上，否则第一个融合层或带前缀的名字会 KeyError",
-        "运行 dry run（去掉 --static-only）；ascend-hotfix list 列出补丁",
+        "运行 dry run（去掉 --static-only）；ascend-hotfix list --all 列出补丁",
     ),
     "build-failed": (
         "{place} 模型无法构建：{error}（{where}）",

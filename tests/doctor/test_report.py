@@ -477,50 +477,6 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert error.value.code == 0 and capsys.readouterr().out == f"ascend-hotfix {__version__}\n"
 
 
-MINE = """
-from ascend_hotfix.records import Fix, ModelPatch, Packed
-
-PATCH = ModelPatch(
-    name="mine",
-    model_types=("my_model",),
-    fixes=(
-        Fix(
-            id="row",
-            why="the row is missing",
-            refs=("vllm-ascend#1",),
-            versions={"vllm-ascend": ">=0.11,<0.12"},
-            retire="0.12 has the row",
-            packed=(Packed("gate_up_proj", ("gate_proj", "up_proj")),),
-        ),
-    ),
-)
-"""
-
-
-@pytest.mark.parametrize("toggle", ["", "-mine"])
-def test_list_shows_patches_fixes_and_ranges(
-    toggle: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "mine.py").write_text(MINE)
-    monkeypatch.setenv("ASCEND_HOTFIX_PATH", str(tmp_path))
-    monkeypatch.setenv("ASCEND_HOTFIX_MODELS", toggle)
-    assert cli.main(["list", "mine"]) == 0
-    first, why, state = capsys.readouterr().out.splitlines()
-    assert first.startswith("mine  (my_model)") and why == "  row: the row is missing"
-    assert "vllm-ascend >=0.11,<0.12" in state and ("switched off" in state) is bool(toggle)
-
-
-def test_list_of_a_model_shows_the_patches_for_every_model_too(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["list", "kimi_k25"]) == 0
-    shown = [line.split()[0] for line in capsys.readouterr().out.splitlines() if not line.startswith(" ")]
-    assert {"kimi_k25", "description_files"} < set(shown) and "qwen3_vl" not in shown
-
-
-def test_list_of_an_unknown_model_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    cli.main(["list", "kimi_k26"])
-    assert "no patch is for 'kimi_k26' alone; did you mean kimi_k2, kimi_k25" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(("locale", "language"), [("zh_CN.UTF-8", "zh"), ("C.UTF-8", "en"), ("", "en")])
 def test_the_language_is_that_of_the_locale(locale: str, language: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("LC_ALL", "LC_MESSAGES"):
