@@ -28,10 +28,8 @@ def _cells() -> list[Any]:
 
 @pytest.mark.parametrize(("checkpoint", "pair", "part"), _cells())
 def test_a_cell_is_as_recorded(checkpoint: str, pair: str, part: str, run: Callable[..., Any]) -> None:
-    expected = RESULTS[f"{checkpoint}|{pair}|{part}"]
-    found = genuine.look(run, checkpoint, pair, part)
-    assert found["armed"]["hits"] == expected["armed"]["hits"]
-    assert bool(found["armed"]["faults"]) == bool(expected["armed"]["faults"]), found["armed"]["faults"]
+    """Hits and faults, with the patches and, where it was run, without: another fault is another result."""
+    assert genuine.look(run, checkpoint, pair, part) == RESULTS[f"{checkpoint}|{pair}|{part}"]
 
 
 def test_no_cell_that_is_right_without_a_patch_sees_one() -> None:
