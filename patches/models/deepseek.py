@@ -72,7 +72,7 @@ PATCH = ModelPatch(
             fill=(Fill("**.indexer.weights_proj.bias"),),
         ),
         Fix(
-            id="model-type",
+            id="w4a8-model-type",
             model_types=("deepseekv2",),
             why="config.json says model_type deepseekv2, which no transformers knows, and keeps the FP8 source's "
             "quantization_config",
@@ -88,7 +88,7 @@ PATCH = ModelPatch(
             ),
         ),
         Fix(
-            id="group-size",
+            id="w4a8-group-size",
             model_types=("deepseek_v2", "deepseek_v3"),
             why="an export of before group_size was written has groups of 256; from 0.23 on its absence means one group "
             "a channel",

@@ -56,7 +56,7 @@ def test_deepseek_r1_w4a8_is_served_without_editing_the_checkpoint(upstream: Any
         upstream(pair, "r1_w4a8", models=STOCK)
     fixed = upstream(pair, "r1_w4a8")
     assert fixed["model_type"] == "deepseek_v3" and fixed["int8"] == "torch.int8" and fixed["unwritten"] == []
-    assert fixed["hits"]["deepseek.model-type"] > 0
+    assert fixed["hits"]["deepseek.w4a8-model-type"] > 0
 
 
 @pytest.mark.parametrize("pair", ["0.30.0rc2"])
