@@ -33,6 +33,7 @@ __all__ = ["Asked", "Row", "command", "lines", "rows", "what_is_asked"]
 SCHEMA = "ascend-hotfix-list"
 SCHEMA_VERSION = 1
 SHOWN = ("vllm", "vllm-ascend")
+LONGEST = 300  # characters of what the user or a file says
 NARROWEST = 30  # of what a fix mends, where the terminal is narrow
 
 
@@ -84,28 +85,36 @@ def what_is_asked(given: str | None, catalog: Catalog) -> Asked:
         classes = config.get("architectures")
         types = model_types(config)
         if not types:
-            raise NoModel(f"{Path(given) / 'config.json'}: has no model_type; give the model_type itself")
+            raise NoModel(f"{_shown(Path(given) / 'config.json')}: has no model_type; give the model_type itself")
         named = tuple(one for one in classes if isinstance(one, str)) if isinstance(classes, list) else ()
-        return Asked(f"{given} ({', '.join(types)})", types, named)
-    return Asked(given, (given,))
+        return Asked(_shown(f"{given} ({', '.join(types)})"), types, named)
+    return Asked(_shown(given), (given,))
+
+
+def _shown(text: object) -> str:
+    """A path, or what a file says, as it can be printed: with control characters in quotes, and no longer than a line."""
+    plain = textwrap.shorten(str(text), LONGEST, placeholder=" ...") if len(str(text)) > LONGEST else str(text)
+    return plain if plain.isprintable() else repr(plain)
 
 
 def _config(folder: Path) -> Mapping[str, Any]:
     file = folder / "config.json"
     try:
         if not folder.is_dir():
-            raise NoModel(f"{folder}: is not a directory; give a folder with config.json, a model_type or a patch")
+            raise NoModel(
+                f"{_shown(folder)}: is not a directory; give a folder with config.json, a model_type or a patch"
+            )
         if file.exists() and not file.is_file():
-            raise NoModel(f"{file}: is not a file; give a folder with config.json, or a model_type")
+            raise NoModel(f"{_shown(file)}: is not a file; give a folder with config.json, or a model_type")
         content = json.loads(file.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise NoModel(
-            f"{file}: cannot be read: {error.strerror or error}; give a folder with config.json, or a model_type"
+            f"{_shown(file)}: cannot be read: {error.strerror or error}; give a folder with config.json, or a model_type"
         ) from None
     except (ValueError, RecursionError) as error:
-        raise NoModel(f"{file}: is not JSON: {error}; give the model_type itself") from None
+        raise NoModel(f"{_shown(file)}: is not JSON: {error}; give the model_type itself") from None
     if not isinstance(content, dict):
-        raise NoModel(f"{file}: must hold an object, not {type(content).__name__}; give the model_type itself")
+        raise NoModel(f"{_shown(file)}: must hold an object, not {type(content).__name__}; give the model_type itself")
     return content
 
 
@@ -200,7 +209,7 @@ def command(arguments: argparse.Namespace) -> int:
         print("\n".join(lines(found, asked, versions, everything=arguments.all, width=width)))
     if asked.types and not catalog.model_types().intersection(asked.types):
         given = asked.types[0]
-        print(f"no patch is for {given!r} alone{catalog.meant(given)}", file=sys.stderr)
+        print(f"no patch is for {_shown(given)!r} alone{catalog.meant(given[:LONGEST])}", file=sys.stderr)
     for note in catalog.notes:
         print(f"note: {note}", file=sys.stderr)
     for problem in problems:

@@ -89,6 +89,15 @@ def test_a_folder_of_which_nothing_can_be_told_is_one_line(
     assert out == "" and said in err and err.count("\n") == 1
 
 
+def test_control_characters_of_a_config_stay_out_of_the_terminal(
+    installed: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "a\x1b[31m\n" + "x" * 9000}))
+    assert cli.main(["list", str(tmp_path)]) == 0
+    out, err = capsys.readouterr()
+    assert "\x1b" not in out + err and len(out.splitlines()[0]) < 500 and len(err) < 500
+
+
 def test_a_folder_that_is_not_there_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["list", str(tmp_path / "gone")]) == 2
     assert "gone: is not a directory; give a folder with config.json" in capsys.readouterr().err
