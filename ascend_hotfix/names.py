@@ -1,10 +1,8 @@
 """Dot-anchored renaming of module, parameter and checkpoint names.
 
 A name is a run of segments joined by dots. Rules match whole segments only, so ``mlp.gate`` never
-matches ``mlp.gate_proj`` (vllm-ascend 0.16 to 0.29 does, by a bare ``startswith``). A :class:`Renamer`
-applies its rules in order, each at most once, and is idempotent by construction: a renaming whose
-result the same rules would move again does not happen. vLLM calls ``load_weights`` of a wrapper and
-then of the model inside it, so every rule meets names that it has already renamed.
+matches ``mlp.gate_proj`` (vllm-ascend 0.16 to 0.29 does, by a bare ``startswith``). What rules do together is in
+:mod:`ascend_hotfix.renamer`.
 
 This module imports nothing of ours.
 """
@@ -12,30 +10,18 @@ This module imports nothing of ours.
 from __future__ import annotations
 
 import itertools
-import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
-from typing import Any
-
-if sys.version_info >= (3, 11):
-    from re import _constants as sre
-    from re import _parser as sre_parse
-else:
-    import sre_constants as sre
-    import sre_parse
+from dataclasses import dataclass
 
 __all__ = [
     "Exact",
     "Layers",
     "Prefix",
     "Refusal",
-    "Regex",
-    "Renamer",
-    "Renaming",
     "Rule",
     "Segments",
     "Suffix",
@@ -50,11 +36,8 @@ __all__ = [
 
 WILDCARD = "*"
 ANY_DEPTH = "**"
-_NUMBER = re.compile(r"[0-9]+")
+_NUMBERED = re.compile(r"\*[1-9]")
 DIGITS = 9  # of a number in a name; a damaged name may hold thousands
-LONG = 100  # characters of a long name
-MOST_WAYS = LONG**2
-ANY_NAMES = ("x" * LONG, "0" * LONG)  # a pattern that finds both finds any name
 
 
 @dataclass
@@ -125,9 +108,9 @@ def _match_run(pattern: list[str], segments: list[str], start: int) -> list[str]
     return captured
 
 
-def _fill(pattern: list[str], captured: list[str]) -> list[str]:
-    """*pattern* with its ``*`` replaced in order by *captured*."""
-    supply = iter(captured)
+def _fill(pattern: list[str], captured: list[str], order: Iterable[int] | None = None) -> list[str]:
+    """*pattern* with its ``*`` replaced by *captured*, in order or in the *order* given."""
+    supply = iter(captured if order is None else [captured[place] for place in order])
     return [next(supply) if part == WILDCARD else part for part in pattern]
 
 
@@ -149,7 +132,7 @@ def odd_characters(value: str) -> str:
     return "".join(one for one in value if one.isspace() or not one.isprintable())
 
 
-def _whole_segments(rule: object, label: str, value: str) -> None:
+def _whole_segments(rule: object, label: str, value: str, *, numbered: bool = False) -> None:
     _require(rule, label, value, str, "a string")
     if odd := odd_characters(value):
         raise ValueError(f"{rule!r}: {label} has {odd[0]!r} in it, which no name has")
@@ -159,7 +142,7 @@ def _whole_segments(rule: object, label: str, value: str) -> None:
             f"such as {value.strip('.')!r}"
         )
     for part in _split(value):
-        if WILDCARD in part and part not in (WILDCARD, ANY_DEPTH):
+        if WILDCARD in part and part not in (WILDCARD, ANY_DEPTH) and not (numbered and _NUMBERED.fullmatch(part)):
             raise ValueError(f"{rule!r}: '*' stands for a whole segment, not part of one ({part!r})")
 
 
@@ -181,22 +164,40 @@ class _Validated:
 
 @dataclass(frozen=True)
 class _Run(_Validated):
-    """A rule that replaces a run of segments. ``*`` stands for one segment and is carried over in order."""
+    """A rule that replaces a run of segments.
+
+    Rules match whole segments. ``*`` stands for one, and is carried over in order. In *new*, ``*1`` is what the first ``*`` of
+    *old* stands for, ``*2`` the second: ``Segments("h.*.e.*", "experts.*2.layer.*1")``. Number all of them, or none.
+    """
 
     old: str
     new: str
 
     def _validate(self) -> None:
         _whole_segments(self, "old", self.old)
-        _whole_segments(self, "new", self.new)
+        _whole_segments(self, "new", self.new, numbered=True)
         if self.old == self.new:
             raise ValueError(f"{self!r} changes nothing")
         if ANY_DEPTH in _split(self.old) + _split(self.new):
             raise ValueError(f"{self!r}: '**' is for patterns (types, drop, fill); a rule takes '*'")
-        if _split(self.new).count(WILDCARD) > _split(self.old).count(WILDCARD):
-            raise ValueError(f"{self!r}: new has more '*' than old")
+        object.__setattr__(self, "_order", self._stars())
         object.__setattr__(self, "_old", _split(self.old))
-        object.__setattr__(self, "_new", _split(self.new))
+        object.__setattr__(self, "_new", [WILDCARD if WILDCARD in part else part for part in _split(self.new)])
+        if self._old == self._new and self._order == list(range(len(self._order))):  # type: ignore[attr-defined]
+            raise ValueError(f"{self!r} changes nothing")
+
+    def _stars(self) -> list[int]:
+        """For each ``*`` of *new* the place of the ``*`` of *old* that it stands for."""
+        held = _split(self.old).count(WILDCARD)
+        stars = [part for part in _split(self.new) if WILDCARD in part]
+        numbered = [int(part[1:]) - 1 for part in stars if part != WILDCARD]
+        if numbered and len(numbered) < len(stars):
+            raise ValueError(f"{self!r}: new has numbered and plain '*'; number them all, or none")
+        if len(stars) - len(numbered) > held:
+            raise ValueError(f"{self!r}: new has more '*' than old")
+        if max(numbered, default=-1) >= held:
+            raise ValueError(f"{self!r}: new has '*{max(numbered) + 1}', but old has {held} '*'")
+        return numbered or list(range(len(stars)))
 
     def _places(self, segments: list[str]) -> Iterable[int]:
         raise NotImplementedError
@@ -210,7 +211,8 @@ class _Run(_Validated):
             captured = _match_run(old, segments, start)
             if captured is None or _new_covers(new, segments, start, len(old)):
                 continue
-            return ".".join(segments[:start] + _fill(new, captured) + segments[start + len(old) :])
+            moved = _fill(new, captured, self._order)  # type: ignore[attr-defined]
+            return ".".join(segments[:start] + moved + segments[start + len(old) :])
         return name
 
 
@@ -292,186 +294,13 @@ class Layers(_Validated):
     def apply(self, name: str) -> str:
         """*name* with the number that follows the prefix moved."""
         head, rest = _split(self.prefix), _split(name)
-        if len(rest) <= len(head) or rest[: len(head)] != head or not _NUMBER.fullmatch(rest[len(head)]):
-            return name
-        number = int(rest[len(head)])
-        if not self.start <= number < self.stop:
+        number = number_of(rest[len(head)]) if rest[: len(head)] == head and len(rest) > len(head) else None
+        if number is None or not self.start <= number < self.stop:
             return name
         return ".".join([*head, str(number + self.by), *rest[len(head) + 1 :]])
 
 
-def _flat(parsed: Any) -> Iterator[tuple[Any, Any]]:
-    """The items of a parsed pattern, those inside of groups too."""
-    for op, argument in parsed:
-        if op is sre.SUBPATTERN:
-            yield from _flat(argument[-1])
-        else:
-            yield op, argument
-
-
-def _ways(parsed: Any) -> float:
-    """In how many ways a parsed pattern can match one text of :data:`LONG` characters, at most; infinity for no bound.
-
-    That is what a search that fails has to try. A fixed character between two repeats leaves few places for both, so
-    the count starts anew behind it.
-    """
-    most = ways = 1.0
-    for op, argument in _flat(parsed):
-        ways = 1.0 if op is sre.LITERAL else ways * _ways_of(op, argument)
-        most = max(most, ways)
-    return most
-
-
-def _ways_of(op: Any, argument: Any) -> float:
-    if op is sre.BRANCH:
-        return sum(map(_ways, argument[1]), 0.0)
-    if op not in (sre.MAX_REPEAT, sre.MIN_REPEAT):  # of the rest only what holds a pattern counts, such as (?=...)
-        held = argument if isinstance(argument, tuple) else (argument,)
-        return math.prod((_ways(one) for one in held if isinstance(one, sre_parse.SubPattern)), start=1.0)
-    least, most, body = argument
-    each = _ways(body)
-    if each == 1:
-        return float(min(most - least + 1, LONG))
-    if most == sre.MAXREPEAT or each > MOST_WAYS:
-        return math.inf
-    return float(each ** min(most, 64) + bool(least == 0))
-
-
-@dataclass(frozen=True)
-class Regex(_Validated):
-    """The escape hatch: ``re.sub`` once. Use it only where no other rule can say it.
-
-    Refused are patterns that match every name, that a long name could keep busy for ever (a repeat of what repeats or
-    has alternatives, more than two repeats with no fixed character between), and those that match their own result,
-    such as ``Regex("visual", "model.visual")``: a rename must be stable, so they would never fire.
-    """
-
-    pattern: str
-    new: str
-
-    def _validate(self) -> None:
-        _require(self, "pattern", self.pattern, str, "a string")
-        _require(self, "new", self.new, str, "a string")
-        try:
-            compiled = re.compile(self.pattern)
-        except (re.error, OverflowError, RecursionError) as error:
-            raise ValueError(f"{self!r}: not a regular expression: {error}") from error
-        try:
-            compiled.sub(self.new, "")  # reads the replacement whether or not there is a match
-        except (re.error, IndexError) as error:
-            raise ValueError(f"{self!r}: new is not a replacement for it: {error}") from error
-        if problem := self._problem(compiled):
-            raise ValueError(f"{self!r}: {problem}")
-        object.__setattr__(self, "_compiled", compiled)
-
-    def _problem(self, compiled: re.Pattern[str]) -> str:
-        """Why a pattern that compiles cannot be meant, or an empty string."""
-        if _ways(sre_parse.parse(self.pattern)) > MOST_WAYS:
-            return (
-                "would try a long name for ever, as its repeats can share one text in too many ways; repeat only single "
-                r"characters, as in [^.]+ for a segment or \d+, with a fixed character such as \. between two repeats"
-            )
-        if compiled.search("") or all(map(compiled.search, ANY_NAMES)):
-            return (
-                "pattern matches every name or the empty one; say in it which names are meant. Prefix('', 'model') "
-                "puts segments in front of every name, Exact('', 'lm_head') names a layer without a prefix"
-            )
-        if "\\" not in self.new and compiled.sub(self.new, self.new, count=1) != self.new:
-            return (
-                "pattern matches its own result, so it would never fire: a rename must be stable; "
-                "hold it to the start with ^, or use Prefix or Segments, which see what is renamed already"
-            )
-        return ""
-
-    def apply(self, name: str) -> str:
-        """*name* with the first match replaced."""
-        compiled: re.Pattern[str] = self._compiled  # type: ignore[attr-defined]
-        return compiled.sub(self.new, name, count=1)
-
-
-Rule = Exact | Prefix | Segments | Suffix | Layers | Regex
-
-
-@dataclass(frozen=True)
-class Renaming:
-    """One name's way through a renamer: *new* (equal to *old* on a miss) and the rules that moved it."""
-
-    old: str
-    new: str
-    rules: tuple[int, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.rules)
-
-
-@dataclass
-class Renamer:
-    """Rules in order, each at most once, and a count of the hits of each.
-
-    Of the rules that hold on to the start of a name (Exact, Prefix, Layers) only the first that fits
-    moves it; Segments, Suffix and Regex add up.
-
-    ``rename(rename(x)) == rename(x)`` for every rule set and every name: where a second pass would
-    change the result of the first, the name is left alone.
-    """
-
-    rules: tuple[Rule, ...]
-    hits: list[int] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.hits = [0] * len(self.rules)
-        self._memo: dict[str, Renaming] = {}
-
-    def _pass(self, name: str) -> tuple[str, tuple[int, ...]]:
-        """*name* with all rules applied in order; of those that hold on to its start, only the first that fits."""
-        fired: list[int] = []
-        held = False
-        for index, rule in enumerate(self.rules):
-            at_start = isinstance(rule, Exact | Prefix | Layers)
-            if at_start and held:
-                continue
-            moved = rule.apply(name)
-            if moved != name:
-                fired.append(index)
-                name, held = moved, held or at_start
-        return name, tuple(fired)
-
-    def look(self, name: str) -> Renaming:
-        """The renaming of *name*, not counted."""
-        found = self._memo.get(name)
-        if found is None:
-            new, fired = self._pass(name)
-            stable = bool(fired) and self._pass(new)[0] == new and new != name
-            found = self._memo[name] = Renaming(name, new, fired) if stable else Renaming(name, name)
-        return found
-
-    def count(self, renaming: Renaming) -> str:
-        """Counts *renaming* as used and gives its result."""
-        for index in renaming.rules:
-            self.hits[index] += 1
-        return renaming.new
-
-    def rename(self, name: str) -> str:
-        """The new name of *name*, counted."""
-        return self.count(self.look(name))
-
-    def candidates(self, name: str) -> Iterable[Renaming]:
-        """All rules together first, then each alone: what *name* may be called on the other side."""
-        together = self.look(name)
-        if together:
-            yield together
-        for index, rule in enumerate(self.rules):
-            moved = rule.apply(name)
-            if moved not in (name, together.new) and rule.apply(moved) == moved:
-                yield Renaming(name, moved, (index,))
-
-    def resolve(self, name: str, known: Callable[[str], bool]) -> Renaming:
-        """Turns a miss into a hit: the first candidate that is *known*, or *name* if that is known itself."""
-        if not known(name):
-            for candidate in self.candidates(name):
-                if known(candidate.new):
-                    return candidate
-        return Renaming(name, name)
+Rule = Exact | Prefix | Segments | Suffix | Layers
 
 
 def matches(pattern: str, name: str) -> bool:
@@ -513,4 +342,4 @@ def layer_number(name: str) -> int | None:
 
 def number_of(segment: str) -> int | None:
     """The number that a segment of a name is, or None; what no layer or expert can be numbered with is no number."""
-    return int(segment) if segment.isdecimal() and len(segment) <= DIGITS else None
+    return int(segment) if len(segment) <= DIGITS and segment.isascii() and segment.isdecimal() else None

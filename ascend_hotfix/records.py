@@ -19,8 +19,6 @@ from ascend_hotfix.names import (
     Exact,
     Layers,
     Prefix,
-    Regex,
-    Renamer,
     Rule,
     Segments,
     Suffix,
@@ -28,6 +26,7 @@ from ascend_hotfix.names import (
     odd_characters,
     refuse,
 )
+from ascend_hotfix.renamer import Renamer
 
 __all__ = [
     "Absent",
@@ -53,7 +52,6 @@ __all__ = [
     "ParamAttr",
     "PatchError",
     "Prefix",
-    "Regex",
     "Reuse",
     "Scheme",
     "Segments",
@@ -644,7 +642,7 @@ class Fix:
 RENAMING_FIELDS = ("build", "lookup", "weights", "params")
 RULE_FIELDS: Mapping[str, tuple[type, ...]] = MappingProxyType(
     {
-        **dict.fromkeys(RENAMING_FIELDS, (Exact, Prefix, Segments, Suffix, Layers, Regex)),
+        **dict.fromkeys(RENAMING_FIELDS, (Exact, Prefix, Segments, Suffix, Layers)),
         "packed": (Packed,),
         "types": (Scheme,),
         "drop": (Drop,),
@@ -818,8 +816,6 @@ def _versions(value: Any) -> list[str]:
 
 def _example(rule: Rule) -> str | None:
     """A name that *rule* gives, where one can be told without a name to start from."""
-    if isinstance(rule, Regex):
-        return None if "\\" in rule.new else rule.new
     return rule.apply(f"{rule.prefix}.{rule.start}" if isinstance(rule, Layers) else rule.old.replace("*", "0"))
 
 
@@ -851,13 +847,22 @@ def _unstable(name: str, rules: tuple[Rule, ...]) -> list[str]:
     for rule in () if any(rule.refused for rule in rules) else rules:
         literal = getattr(rule, "new", None)
         if isinstance(rule, Exact | Prefix) and isinstance(literal, str) and "*" not in literal and literal:
-            again = renamer._pass(literal)[0]
+            again = renamer.applied(literal)[0]
             if again != literal:
                 problems.append(
                     f"{name}: {rule!r} gives {literal!r}, which the same rules turn into {again!r}; "
                     "a rename must be stable"
                 )
     return problems
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Regex":
+        raise ImportError(
+            "there is no Regex; write Exact, Prefix, Segments or Suffix, in which '*' is any segment and '*2' in new is "
+            "what the second '*' of old stands for"
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def field_names(record: type) -> tuple[str, ...]:

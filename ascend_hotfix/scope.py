@@ -30,8 +30,8 @@ from ascend_hotfix.catalog import (
 )
 from ascend_hotfix.ledger import LEDGER
 from ascend_hotfix.log import finding, info
-from ascend_hotfix.names import Renamer
 from ascend_hotfix.records import RENAMING_FIELDS, RULE_FIELDS, Fix
+from ascend_hotfix.renamer import Renamer
 from ascend_hotfix.toggles import TOLD, strict
 
 __all__ = [

@@ -17,7 +17,8 @@ from weakref import WeakKeyDictionary
 
 from ascend_hotfix import log, scope
 from ascend_hotfix.ledger import LEDGER
-from ascend_hotfix.names import Renamer, matches
+from ascend_hotfix.names import matches
+from ascend_hotfix.renamer import Renamer
 from ascend_hotfix.scope import Scope
 from ascend_hotfix.seams import hooking, params, watch
 from ascend_hotfix.seams.tensors import Tensors

@@ -1,6 +1,6 @@
 """The parameters of fused experts, which vLLM 0.24 moved below ``routed_experts``."""
 
-from ascend_hotfix.records import Fix, ModelPatch, Regex, Segments
+from ascend_hotfix.records import Fix, ModelPatch, Segments, Suffix
 
 PATCH = ModelPatch(
     model_types=("*",),
@@ -25,7 +25,7 @@ PATCH = ModelPatch(
             refs=("vllm#41184", "vllm#45054"),
             versions={"vllm": "<0.24"},
             retire="vLLM 0.23 is no longer supported",
-            params=(Regex(r"\bexperts\.(?=(w13|w2)_\w+$)", "experts.routed_experts."),),
+            params=(Suffix("experts.*", "experts.routed_experts.*"),),
         ),
     ),
 )

@@ -1,6 +1,6 @@
 """Expert tensors whose number comes after the projection."""
 
-from ascend_hotfix.records import Fix, ModelPatch, Regex
+from ascend_hotfix.records import Fix, ModelPatch, Segments
 
 PATCH = ModelPatch(
     model_types=("qwen3_5_moe", "qwen3_5_moe_text"),
@@ -11,7 +11,11 @@ PATCH = ModelPatch(
             refs=("intel/auto-round#1464",),
             versions={"vllm": ">=0.16"},
             retire="AutoRound writes experts.0.down_proj since its fix; checkpoints from before keep the names",
-            weights=(Regex(r"\bexperts\.(gate_proj|up_proj|down_proj)\.(\d+)\.", r"experts.\2.\1."),),
+            weights=(
+                Segments("experts.gate_proj.*", "experts.*.gate_proj"),
+                Segments("experts.up_proj.*", "experts.*.up_proj"),
+                Segments("experts.down_proj.*", "experts.*.down_proj"),
+            ),
         ),
     ),
 )

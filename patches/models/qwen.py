@@ -1,6 +1,6 @@
 """Qwen2 and Qwen3, text: the row of Qwen2-MoE, tensors of embedding models, layers listed without their prefix."""
 
-from ascend_hotfix.records import Exact, Fix, ModelPatch, Packed, Prefix, Regex, per_expert
+from ascend_hotfix.records import Exact, Fix, ModelPatch, Packed, Prefix, Segments, per_expert
 
 PATCH = ModelPatch(
     model_types=("qwen2", "qwen2_moe", "qwen3"),
@@ -38,7 +38,7 @@ PATCH = ModelPatch(
             refs=("vllm#11790", "vllm PR #11795"),
             versions={"vllm": ">=0.11"},
             retire="vLLM 0.6.7 builds them as model.layers.N",
-            lookup=(Regex(r"\blayers\.\d+\.layers\.", "layers."),),
+            lookup=(Segments("layers.*.layers", "layers"),),
         ),
     ),
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ascend_hotfix import records, versions
+from ascend_hotfix import names, records, versions
 from ascend_hotfix.catalog import load_catalog
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,6 +40,8 @@ def document() -> str:
         f"## Version ranges\n\n{inspect.getdoc(versions)}".rpartition("\n\n")[0],
         "",
         "## Rules: the fields `build`, `lookup`, `weights` and `params`",
+        "",
+        (inspect.getdoc(names._Run) or "").partition("\n\n")[2],
     ]
     for kind in records.RULE_FIELDS["lookup"]:
         lines += _section(kind)
