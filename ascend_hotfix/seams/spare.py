@@ -25,7 +25,7 @@ from collections.abc import Collection, Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["STATIC", "Spare", "plain"]
+__all__ = ["FACTORS", "PRODUCT", "STATIC", "Spare", "plain"]
 
 STATIC = "AscendW8A8LinearMethod"
 """The scheme class of static W8A8, in every release."""
@@ -48,7 +48,8 @@ class Spare:
     def __init__(self, model: Any, *, draft: bool = False) -> None:
         self._model, self._draft = model, draft
         self._modules: dict[str, Any] | None = None
-        self._twins: dict[int, list[str]] | None = None
+        self._twins: dict[str, list[str]] | None = None
+        self._stored: dict[str, bool] = {}
 
     def is_spare(self, name: str, written: Container[str], homeless: Collection[str] = ()) -> bool:
         """Does parameter *name* need no tensor, given the :func:`plain` names of those *written*?
@@ -72,15 +73,14 @@ class Spare:
         return self._modules.get(path)
 
     def _same(self, name: str) -> list[str]:
-        """The other names of parameter *name*."""
+        """The names of the parameter that *name* names, where it has several."""
         if self._twins is None:
-            self._twins = {}
-            if _takes_torch(self._model):
-                every = list(type(self._model).named_parameters(self._model, remove_duplicate=False))
-                for one, parameter in every:
-                    self._twins.setdefault(id(parameter), []).append(one)
-        held = next((names for names in self._twins.values() if len(names) > 1 and name in names), [])
-        return [one for one in held if one != name]
+            groups: dict[int, list[str]] = {}
+            every = type(self._model).named_parameters(self._model, remove_duplicate=False)
+            for one, parameter in every if _takes_torch(self._model) else ():
+                groups.setdefault(id(parameter), []).append(one)
+            self._twins = {one: names for names in groups.values() if len(names) > 1 for one in names}
+        return self._twins.get(name, [])
 
     def _is_shared(self, module: Any) -> bool:
         classes = _class_names(module)
@@ -98,10 +98,12 @@ class Spare:
             return False
         if STATIC not in _methods(module):
             return False
-        return not any(
-            STATIC in _methods(one) and plain(f"{path}.{leaf}") in written
-            for path, one in (self._modules or {}).items()
-        )
+        if leaf not in self._stored:
+            self._stored[leaf] = any(
+                STATIC in _methods(one) and plain(f"{path}.{leaf}") in written
+                for path, one in (self._modules or {}).items()
+            )
+        return not self._stored[leaf]
 
 
 def _takes_torch(model: Any) -> bool:
