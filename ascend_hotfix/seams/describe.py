@@ -67,7 +67,9 @@ def _filenames(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[
         if names and _READING.directory and not any((folder / name).is_file() for name in names):
             found = _file(folder, _scope_of(folder))
             if found is not None:
-                return [found[1].name]
+                one, path, content = found
+                hooking.applied(one, SEAM, f"{path.name}: {counted(len(content), 'entry', 'entries')}, read for {names[0]}")
+                return [path.name]
     except Exception as error:
         log.contained("looking for the quant description", error)
     return names

@@ -24,7 +24,8 @@ from ascend_hotfix.ledger import LEDGER, Build
 from ascend_hotfix.names import matches
 from ascend_hotfix.scope import Scope, from_path
 from ascend_hotfix.seams import hooking
-from ascend_hotfix.seams.watch import Watch, plain
+from ascend_hotfix.seams.spare import plain, twins_of
+from ascend_hotfix.seams.watch import Watch
 
 __all__ = ["Instance", "arm", "known", "remember"]
 
@@ -54,7 +55,7 @@ class Instance:
         self.filled: dict[str, tuple[Selection, Any]] = {}
         self.live = self.reloading = self.loaded = self.judged = False
         self.places: Any = None
-        self._draft, self._whole = draft, whole
+        self._draft, self._whole, self._twins = draft, whole, twins_of(model)
         self._counted: set[str] = set()
         self._direct = True
         self._reported = True
@@ -74,9 +75,12 @@ class Instance:
             return
         for name, parameter in type(model).named_parameters(model):
             found = next((held for held in fills if matches(held[1].pattern, name)), None)
-            if found is not None and plain(name) not in self.written:
+            if found is not None and not self._is_written(name):
                 parameter.data.fill_(found[1].value)
                 self.filled[name] = found[0], found[1].value
+
+    def _is_written(self, name: str) -> bool:
+        return any(plain(one) in self.written for one in self._twins.get(name, (name,)))
 
     def refill(self) -> None:
         """Gives the parameters that hold our value that value again: upstream has overwritten or discarded their memory."""
@@ -92,14 +96,14 @@ class Instance:
         if not self.loaded and not self.live:
             self.fill()
         if self.watch is None and not self.changed:
-            self.watch = Watch(self._model(), draft=self._draft)
+            self.watch = Watch(self._model(), draft=self._draft, twins=self._twins)
         self.loaded = True
 
     def landed(self, names: Iterable[str], *, reported: bool = True) -> None:
         """One call of ``load_weights`` has written parameters *names*. Not *reported*: these are what we saw, there may be more."""
         self._reported = self._reported and reported
         self.written.update(map(plain, names))
-        for name in [name for name in self.filled if plain(name) in self.written]:
+        for name in [name for name in self.filled if self._is_written(name)]:
             one, value = self.filled.pop(name)
             if name in self._counted:
                 self._counted.discard(name)
@@ -129,7 +133,7 @@ class Instance:
             return
         yield from self.watch.misfits()
         if not self.judged:
-            yield from self.watch.gaps(self.written if self._reported else None)
+            yield from self.watch.gaps(self.written.union(map(plain, self.filled)) if self._reported else None)
 
     def complete(self) -> None:
         """A load is complete: says what was done and what is wrong. What was never written is said once."""

@@ -25,7 +25,7 @@ from collections.abc import Collection, Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["FACTORS", "PRODUCT", "STATIC", "Spare", "plain"]
+__all__ = ["FACTORS", "PRODUCT", "STATIC", "Spare", "plain", "twins_of"]
 
 STATIC = "AscendW8A8LinearMethod"
 """The scheme class of static W8A8, in every release."""
@@ -43,12 +43,15 @@ def plain(name: str) -> str:
 
 
 class Spare:
-    """Asks of one built model. *draft*: is it the draft of speculative decoding?"""
+    """Asks of one built model. *draft*: is it the draft of speculative decoding?
 
-    def __init__(self, model: Any, *, draft: bool = False) -> None:
+    *twins*: what :func:`twins_of` said when it was built; while vLLM reloads layers, each has a parameter of its own.
+    """
+
+    def __init__(self, model: Any, *, draft: bool = False, twins: Mapping[str, list[str]] | None = None) -> None:
         self._model, self._draft = model, draft
         self._modules: dict[str, Any] | None = None
-        self._twins: dict[str, list[str]] | None = None
+        self._twins = twins_of(model) if twins is None else twins
         self._stored: dict[str, bool] = {}
 
     def is_spare(self, name: str, written: Container[str], homeless: Collection[str] = ()) -> bool:
@@ -59,7 +62,7 @@ class Spare:
         path, _, leaf = name.rpartition(".")
         module = self._module(path)
         return (
-            any(plain(twin) in written for twin in self._same(name))
+            any(plain(twin) in written for twin in self._twins.get(name, ()))
             or self._is_shared(module)
             or _starts_as_none(module, leaf)
             or self._is_multiplied(name, module, leaf, written)
@@ -71,16 +74,6 @@ class Spare:
         if self._modules is None:
             self._modules = dict(self._model.named_modules(remove_duplicate=False)) if _takes_torch(self._model) else {}
         return self._modules.get(path)
-
-    def _same(self, name: str) -> list[str]:
-        """The names of the parameter that *name* names, where it has several."""
-        if self._twins is None:
-            groups: dict[int, list[str]] = {}
-            every = type(self._model).named_parameters(self._model, remove_duplicate=False)
-            for one, parameter in every if _takes_torch(self._model) else ():
-                groups.setdefault(id(parameter), []).append(one)
-            self._twins = {one: names for names in groups.values() if len(names) > 1 for one in names}
-        return self._twins.get(name, [])
 
     def _is_shared(self, module: Any) -> bool:
         classes = _class_names(module)
@@ -104,6 +97,15 @@ class Spare:
                 for path, one in (self._modules or {}).items()
             )
         return not self._stored[leaf]
+
+
+def twins_of(model: Any) -> dict[str, list[str]]:
+    """The names of each parameter that has several."""
+    groups: dict[int, list[str]] = {}
+    if _takes_torch(model):
+        for name, parameter in type(model).named_parameters(model, remove_duplicate=False):
+            groups.setdefault(id(parameter), []).append(name)
+    return {name: names for names in groups.values() if len(names) > 1 for name in names}
 
 
 def _takes_torch(model: Any) -> bool:

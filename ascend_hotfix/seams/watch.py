@@ -8,7 +8,7 @@ examples. Parameters that need no tensor (:mod:`ascend_hotfix.seams.spare`) are 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -23,12 +23,16 @@ DOCTOR = "'ascend-hotfix doctor MODEL_DIR' tells more"
 
 
 class Watch:
-    """Sees the tensors of one load pass by. *draft*: the model is known to be a draft; else its class may say so."""
+    """Sees the tensors of one load pass by. *draft*: the model is known to be a draft; else its class may say so.
 
-    def __init__(self, model: Any, *, draft: bool = False) -> None:
+    *twins*: as for :class:`Spare`.
+    """
+
+    def __init__(self, model: Any, *, draft: bool = False, twins: Mapping[str, list[str]] | None = None) -> None:
         self._model = model
         self._name = type(model).__name__
         self._draft = draft or any(word in self._name.lower() for word in DRAFTS)
+        self._twins = twins
         self._homeless: set[str] = set()
         self._quantized_into_float: list[str] = []
         self._float_into_quantized: list[str] = []
@@ -107,7 +111,7 @@ class Watch:
     def _unwritten(self, written: Container[str] | None) -> Iterator[str]:
         if written is None:
             return
-        spare = Spare(self._model, draft=self._draft)
+        spare = Spare(self._model, draft=self._draft, twins=self._twins)
         for name, _ in self._model.named_parameters():
             if plain(name) not in written and not spare.is_spare(name, written, self._homeless):
                 yield name

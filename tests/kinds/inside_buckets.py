@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from ascend_hotfix import scope
@@ -142,3 +145,73 @@ def _dummy(live: Live) -> None:
             weight_utils.initialize_dummy_weights(live.model, live.config.model_config)
         except TypeError:
             weight_utils.initialize_dummy_weights(live.model)
+
+
+def reloaded(name: str, biases: bool, first: str = "whole", parts: int = 1) -> dict[str, Any]:
+    """Loads *name*, then once more between the two ends of vLLM's layerwise reload, in *parts* calls, as weight transfer does it."""
+    from vllm.model_executor.model_loader import reload
+
+    os.environ["ASCEND_HOTFIX_STRICT"] = "1"
+    live = Live(checkpoint(name), biases=biases)
+    if first == "dummy":
+        _dummy(live)
+    else:
+        live.send(live.tensors.items())
+    live.process()
+    with lab.running(live.config):
+        reload.initialize_layerwise_reload(live.model)
+        for bucket in buckets(live.tensors, parts):
+            live.send(bucket)
+        during = list(LEDGER.findings)
+        reload.finalize_layerwise_reload(live.model, live.config.model_config)
+    return _answer(live, during)
+
+
+def slept(name: str, biases: bool) -> dict[str, Any]:
+    """Loads *name*, sleeps at level 2 and wakes by the release's own worker, then gets the weights in buckets.
+
+    The memory pool is simulated: sleep writes over every parameter.
+    """
+    import torch
+
+    os.environ.update(ASCEND_HOTFIX_STRICT="1", VLLM_ASCEND_ENABLE_NZ="0")
+    sys.modules.setdefault("acl", ModuleType("acl"))
+    sys.modules.setdefault("acl.rt", ModuleType("acl.rt")).memcpy = None  # type: ignore[attr-defined]
+    there = importlib.util.find_spec("vllm_ascend.worker.worker") is not None
+    module = importlib.import_module(f"vllm_ascend.worker.{'worker' if there else 'worker_v1'}")
+    live = Live(checkpoint(name), biases=biases)
+
+    class Pool:
+        def sleep(self, offload_tags: tuple[str, ...]) -> None:
+            if "weights" not in offload_tags:
+                live.spoil()
+
+        def wake_up(self, tags: list[str] | None = None) -> None:
+            pass
+
+    module.CaMemAllocator = SimpleNamespace(get_instance=Pool)  # type: ignore[attr-defined]
+    torch.npu.mem_get_info = lambda: (1 << 30, 1 << 31)  # type: ignore[attr-defined]
+    live.send(live.tensors.items())
+    live.process()
+    worker = object.__new__(module.NPUWorker)
+    worker.model_runner, worker.vllm_config = SimpleNamespace(model=live.model), live.config
+    worker._sleep_saved_buffers = {}
+    worker.sleep(level=2)
+    lost = live.held()
+    worker.wake_up(tags=["kv_cache"])
+    early = live.held()
+    worker.wake_up(tags=["weights"])
+    for bucket in buckets(live.tensors, 20):
+        live.send(_fitting(bucket))
+    return {**_answer(live, []), "lost": lost != live.wanted(), "early": early == lost}
+
+
+def _answer(live: Live, during: list[str]) -> dict[str, Any]:
+    return {
+        "right": live.held() == live.wanted(),
+        "zero": not any(map(any, live.held())),
+        "layers": len(live.held()),
+        "during": during,
+        "findings": list(LEDGER.findings),
+        "hits": hits(),
+    }
