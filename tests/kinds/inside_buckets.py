@@ -6,7 +6,6 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -14,24 +13,25 @@ from ascend_hotfix import scope
 from ascend_hotfix.ledger import LEDGER
 from ascend_hotfix.sim import lab
 from kinds import made
-from kinds.inside import UNWRITTEN, checkpoint, hits
+from kinds.inside import DATA, UNWRITTEN, checkpoint, hits
 
 BIAS = "mlp.gate.e_score_correction_bias"
 
 
 class Live:
-    """A model of *folder*, and the tensors of its checkpoint with a router bias of its own in each layer that has a router."""
+    """The model of checkpoint *name*, and its tensors, with a router bias of its own in each layer that has a router."""
 
-    def __init__(self, folder: Path, *, draft: bool = False, biases: bool = True, **engine: Any) -> None:
+    def __init__(self, name: str, *, biases: bool = True) -> None:
         import torch
 
         scope.reset()
-        self.folder = folder
-        self.config = (lab.draft_config if draft else lab.make_config)(folder, **engine)
+        is_float = name.startswith("float/")
+        folder = DATA.parent / name if is_float else checkpoint(name)
+        self.config = lab.make_config(folder, **({"quantization": None} if is_float else {}))
         self.model = lab.build(self.config)
-        if draft:
-            self.model, self.config = lab.build_draft(self.config)
-        self.tensors: dict[str, torch.Tensor] = dict(lab.iter_weights(folder))
+        self.tensors: dict[str, torch.Tensor] = {
+            name: value for name, value in lab.iter_weights(folder) if not name.endswith(BIAS)
+        }
         routers = [name.removesuffix("weight") for name in self.tensors if name.endswith("mlp.gate.weight")]
         self.biases = {f"{name}e_score_correction_bias": self._bias(name) for name in routers}
         if biases:
@@ -82,7 +82,6 @@ def again(
     biases: bool = True,
     report: str = "set",
     process: bool = True,
-    engine: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Loads checkpoint *name* and sends its weights again, in each of *ways*: ``buckets``, ``norm`` (one tensor), ``one by one``.
 
@@ -91,7 +90,7 @@ def again(
     processed in between, as in a server?
     """
     os.environ["ASCEND_HOTFIX_STRICT"] = "1"
-    live = Live(checkpoint(name), biases=biases, **(engine or {}))
+    live = Live(name, biases=biases)
     if report == "None":
         _without_report(type(live.model))
     live.spoil()
@@ -152,7 +151,7 @@ def reloaded(name: str, biases: bool, first: str = "whole", parts: int = 1) -> d
     from vllm.model_executor.model_loader import reload
 
     os.environ["ASCEND_HOTFIX_STRICT"] = "1"
-    live = Live(checkpoint(name), biases=biases)
+    live = Live(name, biases=biases)
     if first == "dummy":
         _dummy(live)
     else:
@@ -179,7 +178,7 @@ def slept(name: str, biases: bool) -> dict[str, Any]:
     sys.modules.setdefault("acl.rt", ModuleType("acl.rt")).memcpy = None  # type: ignore[attr-defined]
     there = importlib.util.find_spec("vllm_ascend.worker.worker") is not None
     module = importlib.import_module(f"vllm_ascend.worker.{'worker' if there else 'worker_v1'}")
-    live = Live(checkpoint(name), biases=biases)
+    live = Live(name, biases=biases)
 
     class Pool:
         def sleep(self, offload_tags: tuple[str, ...]) -> None:
