@@ -126,6 +126,7 @@ class Places:
 
     def __init__(self, model: Any, packed: Mapping[str, Iterable[str]] | None = None) -> None:
         self.parameters = params.own_parameters(model)
+        self._own = set(self.parameters)
         self.parameters.update(model.named_buffers(remove_duplicate=False))
         self.modules = {name for name, _ in model.named_modules()}
         self._draft = any(".mtp_block." in name for name in self.modules)
@@ -141,6 +142,10 @@ class Places:
         self._mapped_names: dict[str, str | None] = {}
         self._expert_homes: dict[tuple[str, str], str | None] = {}
         self._last: tuple[str, str | None] = "", None
+
+    def is_of(self, model: Any) -> bool:
+        """Has *model* still the parameters that it had?"""
+        return params.own_parameters(model).keys() == self._own
 
     def closeness(self, name: str) -> int:
         """PARAMETER, MODULE, NEIGHBOUR (the module it would be in is there) or NOWHERE.
@@ -298,8 +303,10 @@ class _Load:
         """As :meth:`Places.home`. Of a live model, parameters may have been replaced since the last bucket."""
         found = self.places.home(name)
         if found is None and not self._is_fresh and self.instance.live:
-            self.instance.places = None
-            found = self.places.home(name)
+            self._is_fresh = True  # once for each call: the loader lists all parameters as well
+            if not self.places.is_of(self.model):
+                self.instance.places = None
+                found = self.places.home(name)
         return found
 
     def take_over(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
