@@ -19,7 +19,7 @@ from ascend_hotfix.catalog import Selection
 from ascend_hotfix.ledger import JSON_VERSION, LEDGER, STATES
 from ascend_hotfix.records import RULE_FIELDS, Config, Dequantize, Drop, Fill, Fix, Prefix, Segments, Suffix
 from ascend_hotfix.scope import Scope
-from ascend_hotfix.seams import instances, weights
+from ascend_hotfix.seams import instances, watch, weights
 from ascend_hotfix.seams.hooking import Wrapped
 from ascend_hotfix.seams.watch import DOCTOR
 
@@ -540,6 +540,7 @@ def test_a_quantized_module_that_a_record_about_another_scale_covers_passes_unsa
 ) -> None:
     """The layers of a draft have no parameter in the target, and int8 weights no block scale."""
     monkeypatch.setenv("ASCEND_HOTFIX_STRICT", "1")
+    monkeypatch.setattr(watch, "_tensor_parallel_size", lambda: 1)
     model = Passing("model.fc.weight")
     model.held["model.fc.weight"].dtype, model.held["model.fc.weight"].shape = Bf16.dtype, Bf16.shape  # type: ignore[attr-defined]
     rules = {"tensors": (Dequantize("model.**", scale="weight_scale_inv"),)}
