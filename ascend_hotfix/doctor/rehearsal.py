@@ -25,7 +25,7 @@ from ascend_hotfix.doctor.findings import pattern
 from ascend_hotfix.doctor.observe import Box, Description, Frame, Recorder, Region, Viewed, box_of, uncovered, watching
 from ascend_hotfix.names import matches
 from ascend_hotfix.records import Reuse
-from ascend_hotfix.seams.spare import Spare, plain
+from ascend_hotfix.seams.spare import Spare, plain, twins_of
 
 __all__ = ["Part", "Refused", "fused_rows", "meta_tensors", "observe"]
 
@@ -578,8 +578,10 @@ def _expert_names(model: Any) -> dict[str, str]:
 
 def _leave_spare(model: Any, part: Part) -> None:
     """Note which parameters a right load leaves unwritten; a server that loads asks the same."""
-    spare = Spare(model, draft=part.role != "target")
-    written = {plain(name) for name in part.parameters.keys() - part.unwritten.keys()}
+    twins = twins_of(model)
+    spare = Spare(model, draft=part.role != "target", twins=twins)
+    unwritten = {twin for name in part.unwritten for twin in twins.get(name, (name,))}
+    written = {plain(name) for name in part.parameters.keys() - unwritten}
     homeless = [*part.unused, *(refused.tensor for refused in part.refused)]
     part.spare = {name for name in part.unwritten if spare.is_spare(name, written, homeless)}
 

@@ -68,7 +68,9 @@ def _filenames(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[
             found = _file(folder, _scope_of(folder))
             if found is not None:
                 one, path, content = found
-                hooking.applied(one, SEAM, f"{path.name}: {counted(len(content), 'entry', 'entries')}, read for {names[0]}")
+                hooking.applied(
+                    one, SEAM, f"{path.name}: {counted(len(content), 'entry', 'entries')}, read for {names[0]}"
+                )
                 return [path.name]
     except Exception as error:
         log.contained("looking for the quant description", error)

@@ -13,6 +13,7 @@ memory away. So nothing is concluded from a call alone:
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -174,9 +175,15 @@ class Instance:
         """The layers are as they were built again, on the meta device."""
         self.reloading, self.places = True, None
 
+    def complete_reload(self) -> None:
+        """vLLM 0.23 and later call this end for a first load too, where layers are quantized as they are loaded."""
+        if self.reloading:
+            self.complete()
+
     def end_reload(self) -> None:
         """What the layers hold has been copied to where it was before; what no tensor has filled is what memory held."""
-        self.reloading, self.places, self.watch = False, None, None
+        if self.reloading:
+            self.reloading, self.places, self.watch = False, None, None
         self.refill()
 
 
@@ -203,30 +210,22 @@ def arm() -> None:
 
     Done whenever a model is built: vllm-ascend 0.23 puts a ``process_weights_after_loading`` of its own in the place of vLLM's.
     """
-    for module, name, wrapper in (
+    for name, attribute, wrapper in (
         (f"{LOADER}utils", "process_weights_after_loading", _processing),
         (f"{LOADER}weight_utils", "initialize_dummy_weights", _dummy),
         (LAYERWISE, "initialize_layerwise_reload", _reload_starts),
         (LAYERWISE, "finalize_layerwise_reload", _reload_ends),
         (LAYERWISE, "finalize_layerwise_processing", _reload_ends),
     ):
-        original = getattr(sys.modules.get(module), name, None)
-        if original is not None and hooking.wrap(sys.modules[module], name, wrapper):
-            hooking.replace_everywhere(original, getattr(sys.modules[module], name), name)
-    for module in WORKERS:
-        for value in list(vars(sys.modules.get(module, object)).values()):
-            if isinstance(value, type) and value.__module__ == module and "wake_up" in vars(value):
+        module = sys.modules.get(name)
+        original = getattr(module, attribute, None)
+        if original is not None and hooking.wrap(module, attribute, wrapper):
+            hooking.replace_everywhere(original, getattr(module, attribute), attribute)
+    for name in WORKERS:
+        for value in list(vars(sys.modules.get(name, object)).values()):
+            if isinstance(value, type) and value.__module__ == name and {"sleep", "wake_up"} <= vars(value).keys():
                 hooking.wrap(value, "sleep", _sleeping)
                 hooking.wrap(value, "wake_up", _waking)
-
-
-def _within(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Instance]:
-    """The instances of the model that a function was given, and of the models inside it."""
-    return [_INSTANCES[one] for one in _modules(_model_of(args, kwargs)) if one in _INSTANCES]
-
-
-def _model_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return args[0] if args else kwargs.get("model")
 
 
 def _modules(model: Any) -> Iterable[Any]:
@@ -234,41 +233,43 @@ def _modules(model: Any) -> Iterable[Any]:
     return modules() if callable(modules) else (model,)
 
 
-def _each(what: str, instances: Iterable[Instance], act: Callable[[Instance], None]) -> None:
+def _each(what: str, act: Callable[[Instance], None], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Lets *act* see the instances of the model that a function was given, and of the models inside it."""
     try:
-        for instance in instances:
-            with LEDGER.counting(instance.build):
-                act(instance)
+        for module in _modules(args[0] if args else kwargs.get("model")):
+            instance = _INSTANCES.get(module)
+            if instance is not None:
+                with LEDGER.counting(instance.build):
+                    act(instance)
     except Exception as error:
         log.contained(what, error)
 
 
 def _processing(wrapped: Any, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    instances = _within(args, kwargs)
-    _each("judging a load", instances, Instance.complete)
+    _each("judging a load", Instance.complete, args, kwargs)
     result = wrapped(*args, **kwargs)
-    _each("noting the end of a load", instances, Instance.processed)
-    _LIVE.add(_model_of(args, kwargs))
+    _each("noting the end of a load", Instance.processed, args, kwargs)
+    with contextlib.suppress(TypeError):  # no model is given, or one of another kind
+        _LIVE.add(args[0] if args else kwargs.get("model"))
     return result
 
 
 def _dummy(wrapped: Any, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     result = wrapped(*args, **kwargs)
-    _each("filling after dummy weights", _within(args, kwargs), Instance.dummy)
+    _each("filling after dummy weights", Instance.dummy, args, kwargs)
     return result
 
 
 def _reload_starts(wrapped: Any, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     result = wrapped(*args, **kwargs)
-    _each("preparing for a reload", _within(args, kwargs), Instance.start_reload)
+    _each("preparing for a reload", Instance.start_reload, args, kwargs)
     return result
 
 
 def _reload_ends(wrapped: Any, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    instances = [one for one in _within(args, kwargs) if one.reloading]
-    _each("judging a reload", instances, Instance.complete)
+    _each("judging a reload", Instance.complete_reload, args, kwargs)
     result = wrapped(*args, **kwargs)
-    _each("filling after a reload", instances, Instance.end_reload)
+    _each("filling after a reload", Instance.end_reload, args, kwargs)
     return result
 
 
@@ -288,7 +289,8 @@ def _sleeping(wrapped: Any, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any
 def _waking(wrapped: Any, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     result = wrapped(*args, **kwargs)
     tags = args[0] if args else kwargs.get("tags")
-    if _Sleep.lost and (tags is None or "weights" in tags):
+    if _Sleep.lost and (tags is None or "weights" in tags):  # what is asleep must not be written
         _Sleep.lost = False
-        _each("filling after sleep", list(_INSTANCES.values()), Instance.refill)
+        for model in list(_INSTANCES):
+            _each("filling after sleep", Instance.refill, (model,), {})
     return result

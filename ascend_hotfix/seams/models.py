@@ -55,6 +55,9 @@ def _initialize_model(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs
         return wrapped(*args, **kwargs)
     try:
         instances.arm()
+    except Exception as error:
+        log.contained("arming the ends of a load", error)
+    try:
         vllm_config = args[0] if args else kwargs["vllm_config"]
         current = _open_scope(*args, **kwargs)
         asked = _Asked(vllm_config, kwargs.get("model_config") or vllm_config.model_config)
