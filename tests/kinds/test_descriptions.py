@@ -23,6 +23,7 @@ def test_a_description_of_another_name_is_read(upstream: Any, pair: str, name: s
             upstream(pair, "description_file", models=STOCK, name=name)
     fixed = upstream(pair, "description_file", name=name)
     assert fixed["dtypes"] == INT8 and fixed["unwritten"] == []
+    assert fixed["hits"]["description_files.file-name"] > 0
 
 
 @pytest.mark.parametrize("pair", ["0.11.0", "0.18.0"])
