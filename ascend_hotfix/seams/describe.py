@@ -64,7 +64,8 @@ def _filenames(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[
     names = wrapped(*args, **kwargs)
     try:
         folder = Path(_READING.directory)
-        if names and _READING.directory and not any((folder / name).is_file() for name in names):
+        # vLLM takes every file whose name ends so
+        if names and _READING.directory and not any(path.name.endswith(tuple(names)) for path in folder.glob("*.json")):
             found = _file(folder, _scope_of(folder))
             if found is not None:
                 one, path, content = found
