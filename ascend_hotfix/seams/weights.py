@@ -121,6 +121,13 @@ def _instance_of(model: Any) -> Instance:
     return held
 
 
+class _Like(NamedTuple):
+    """A parameter without its memory."""
+
+    dtype: Any
+    shape: Any
+
+
 class Places:
     """Where in a built model a checkpoint name can land, as upstream's own mapper and fused names have it."""
 
@@ -142,6 +149,12 @@ class Places:
         self._mapped_names: dict[str, str | None] = {}
         self._expert_homes: dict[tuple[str, str], str | None] = {}
         self._last: tuple[str, str | None] = "", None
+
+    def let_go(self) -> None:
+        """Keeps of the parameters what is asked of them: a live model may replace one, and its memory must be free then."""
+        for name, held in self.parameters.items():
+            if not isinstance(held, _Like):
+                self.parameters[name] = _Like(getattr(held, "dtype", None), getattr(held, "shape", None))
 
     def is_of(self, model: Any) -> bool:
         """Has *model* still the parameters that it had?"""
@@ -414,6 +427,8 @@ class _Load:
         else:
             self.instance.landed(self.homes | loaded)
             loaded |= self.tensors.loaded | self.instance.filled.keys()
+        if self.instance.live and self.instance.places is not None:
+            self.instance.places.let_go()
         log.write_ledger(seldom=self.instance.live)
         if not self.instance.live:
             self.instance.so_far()

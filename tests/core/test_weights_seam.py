@@ -520,7 +520,10 @@ def test_a_live_model_whose_parameters_have_been_replaced_is_looked_at_again() -
     load(model, {"x.a.weight": 1}, weights=(Prefix("x", ""),))
     finish(model)
     model.load_weights([("x.a.weight", 2)])
-    model.held["c.weight"] = Parameter()
+    gone = weakref.ref(model.held["a.weight"])
+    model.held = {"c.weight": Parameter()}
+    gc.collect()
+    assert gone() is None, "what is remembered of the model holds no memory of it"
     model.load_weights([("x.c.weight", 3)])
     assert model.held["c.weight"].value == 3
 
