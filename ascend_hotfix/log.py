@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 
 from ascend_hotfix import toggles
 from ascend_hotfix.ledger import LEDGER
@@ -51,8 +52,14 @@ def contained(what: str, error: BaseException) -> None:
         LOGGER.warning("ascend-hotfix: %s", message, exc_info=error)
 
 
-def write_ledger() -> None:
-    """Writes the ledger where ASCEND_HOTFIX_LEDGER asks for it; a folder that cannot be written is a finding."""
+def write_ledger(*, seldom: bool = False) -> None:
+    """Writes the ledger where ASCEND_HOTFIX_LEDGER asks for it; a folder that cannot be written is a finding.
+
+    *seldom*: not if it was written within the last second. A trainer may push its tensors one by one.
+    """
+    if not os.environ.get(toggles.LEDGER) or (seldom and time.monotonic() - _Written.at < 1):
+        return
+    _Written.at = time.monotonic()
     try:
         LEDGER.write()
     except OSError as error:
@@ -60,3 +67,9 @@ def write_ledger() -> None:
             f"{toggles.LEDGER}={os.environ.get(toggles.LEDGER)}: {error.strerror or error}; "
             "expected a folder that can be made and written"
         )
+
+
+class _Written:
+    """When the ledger was last written, on the monotonic clock."""
+
+    at = float("-inf")

@@ -172,6 +172,7 @@ class Drop:
 class Fill:
     """A parameter that no checkpoint tensor fills gets *value* instead of what memory held.
 
+    It starts with *value*; a tensor that comes, in the first load or in a later one, overwrites it for good.
     GLM-4.x exports lack ``e_score_correction_bias``; vLLM 0.13 builds DeepSeek-V3.2's
     ``indexer.weights_proj`` with a bias that no checkpoint has.
     """
@@ -467,7 +468,8 @@ class Dequantize:
     rows or columns than the weight is one of blocks. FP8 on a release without it (vllm-ascend#183,
     ``patch_minimax_m2``), DeepSeek-V4's ``wo_a`` (vllm-ascend PR #15387), Hunyuan's quantized router, a fused
     layer of which only some shards are quantized (Qwen3-Next on 0.11).
-    Only where the model has no parameter for the scale.
+    Only where the model has no parameter for the scale, the checkpoint has one, and its config.json is one of which the
+    ``Config`` records beside it speak, where there are such with a *where*.
     """
 
     pattern: str

@@ -1,5 +1,7 @@
 """Which fixes are for the model that is being built or loaded, compiled for use at the seams.
 
+A scope belongs to one config: two models of a type that differ in depth have two.
+
 vLLM builds several models in one process: a wrapper, the language model inside, a draft. A scope is made
 from the config that is current at the seam, or from the model instance itself, and holds what the
 catalog selects for every name under which that model may be known.
@@ -39,6 +41,7 @@ __all__ = [
     "announce",
     "announce_early",
     "catalog",
+    "keys_of",
     "model_types",
     "of_config",
     "of_model",
@@ -57,6 +60,8 @@ class Scope:
     types: tuple[str, ...]
     selected: list[Selection] = field(default_factory=list)
     config: Any = None
+    model: str = ""
+    """Folder or id of the checkpoint; empty where it is not known."""
 
     def __post_init__(self) -> None:
         self._renamers = {
@@ -87,7 +92,8 @@ _STATE = _State()
 _LOCK = threading.RLock()
 _CATALOG: tuple[tuple[str | None, ...], Catalog] | None = None
 _VERSIONS: dict[str, str] = {}
-_SCOPES: dict[tuple[tuple[str, ...], tuple[str, ...]], Scope] = {}
+_SCOPES: dict[tuple[tuple[str, ...], tuple[str, ...], int, str], Scope] = {}
+_MOST_SCOPES = 64
 
 
 def reset() -> None:
@@ -179,27 +185,36 @@ def architectures(hf_config: Any) -> tuple[str, ...]:
     return tuple(one for one in names if isinstance(one, str)) if isinstance(names, list | tuple) else ()
 
 
-def of_types(types: Iterable[str], classes: Iterable[str] = (), config: Any = None) -> Scope:
-    """The scope of a model that is known as any of *types*, with model classes *classes*."""
-    key = (tuple(types), tuple(classes))
+def of_types(types: Iterable[str], classes: Iterable[str] = (), config: Any = None, model: str = "") -> Scope:
+    """The scope of a model that is known as any of *types*, with model classes *classes*; one for each *config* object.
+
+    A scope holds its config, so that no other can have its id while the scope is kept.
+    """
+    key = (tuple(types), tuple(classes), 0 if config is None else id(config), model)
     with _LOCK:
         catalog()
-        scope = _SCOPES.get(key)
+        scope = _SCOPES.pop(key, None)
         if scope is None:
-            scope = _SCOPES[key] = _make(*key, config)
-        elif scope.config is None:  # first asked for before there was a config
-            scope.config = config
+            scope = _make(key[0], key[1], config, model)
+            if len(_SCOPES) >= _MOST_SCOPES:  # the one that has not been asked for the longest
+                del _SCOPES[next(iter(_SCOPES))]
+        _SCOPES[key] = scope
         return scope
 
 
-def _make(types: tuple[str, ...], classes: tuple[str, ...], config: Any) -> Scope:
+def keys_of(scope: Scope) -> list[tuple[str, str, str]]:
+    """Patch, fix and seam of everything that *scope* selects, as the ledger has them."""
+    return [(one.patch, one.fix.id, seam) for one in scope.selected for seam in seams_of(one.fix)]
+
+
+def _make(types: tuple[str, ...], classes: tuple[str, ...], config: Any, model: str) -> Scope:
     found = catalog()
     if found.off:
         return Scope(types)
     selected = [one for one in found.select(types, versions()) if of_class(one.fix, classes)]
-    for one in selected:
-        for seam in seams_of(one.fix):
-            LEDGER.entry(one.patch, one.fix.id, seam)
+    scope = Scope(types, selected, config, model)
+    for key in keys_of(scope):
+        LEDGER.entry(*key)
     for one, reason in found.out_of_range(types, versions()):
         for seam in seams_of(one.fix):
             LEDGER.mark(one.patch, one.fix.id, seam, "out of range", reason)
@@ -209,7 +224,7 @@ def _make(types: tuple[str, ...], classes: tuple[str, ...], config: Any) -> Scop
     info(about, once=f"scope {types}")
     if types and (idle := list(_idle(found, types, classes))):
         info(f"model {'/'.join(types) or '?'}: not used of {ENV_PATH}: {', '.join(idle)}", once=", ".join(idle))
-    return Scope(types, selected, config)
+    return scope
 
 
 def _idle(found: Catalog, types: tuple[str, ...], classes: tuple[str, ...]) -> Iterator[str]:
@@ -251,7 +266,7 @@ def of_config(vllm_config: Any, model_config: Any = None) -> Scope:
     hf_config = getattr(model_config, "hf_config", None)
     types = list(model_types(hf_config))
     types += [one for one in model_types(getattr(model_config, "hf_text_config", None)) if one not in types]
-    return of_types(types, architectures(hf_config), hf_config)
+    return of_types(types, architectures(hf_config), hf_config, str(getattr(model_config, "model", None) or ""))
 
 
 def of_model(model: Any) -> Scope:
@@ -259,7 +274,9 @@ def of_model(model: Any) -> Scope:
     for holder in (model, getattr(model, "model", None)):
         config = getattr(holder, "config", None)
         if config is not None and model_types(config):
-            return of_types(model_types(config), architectures(config), config)
+            return of_types(
+                model_types(config), architectures(config), config, str(_get(config, "_name_or_path") or "")
+            )
     return of_types(())
 
 

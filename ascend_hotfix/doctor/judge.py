@@ -1,8 +1,8 @@
 """Turns what a dry run saw into findings: one per cause, with what follows from the cause left out.
 
 A layer that asked the description in vain, or whose scheme the release lacks, explains every dtype, shape and
-missing tensor below it; those are not reported again. What is known to be harmless is listed in
-:func:`_harmless_unwritten` and :func:`_harmless_unused`, each with its reason.
+missing tensor below it; those are not reported again. What needs no tensor on the installed release says
+:mod:`ascend_hotfix.seams.spare`, to the server as well; tensors that may go nowhere are in :func:`_harmless_unused`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,11 @@ from ascend_hotfix.doctor.observe import Box, Frame
 from ascend_hotfix.doctor.places import Way, any_expert, claimed, wanted, ways
 from ascend_hotfix.doctor.rehearsal import Part, Refused, fused_rows
 from ascend_hotfix.doctor.schemes import PACKED_VERSION, Kind, companions_in, stored_otherwise
+from ascend_hotfix.seams.spare import FACTORS, PRODUCT, STATIC
 
 __all__ = ["Evidence", "evidence", "examine", "judge"]
 
 QUANTIZED = ("int8", "uint8", "float8", "float4", "int4")
-STATIC = ("AscendW8A8LinearMethod",)
-"""The scheme class of static W8A8, in every release."""
-
 
 _NOT_THERE = re.compile(r"no module or parameter named '([^']+)'")
 """What vLLM's own loader asks for; the rest of its message lists what there is, and differs from layer to layer."""
@@ -374,7 +372,7 @@ def _load_findings(
     for name in part.unwritten:
         if rooted(_module(name)) or _tail(_module(name)) in misfits:
             continue
-        if _harmless_unwritten(name, part, tensors, claims):
+        if _harmless_unwritten(name, part, claims):
             continue
         seen.unwritten.append(name)
         if name in claims:
@@ -514,30 +512,21 @@ def _harmless_unused(tensor: str, part: Part, homes: Mapping[str, str]) -> bool:
 def _scheme_of(module: str, part: Part) -> str:
     for frame in part.frames:
         if frame.module == module:
-            named = "W8A8" if frame.method in STATIC else frame.standin
+            named = "W8A8" if frame.method == STATIC else frame.standin
             return next(iter(frame.answers.values()), named)
     return ""
 
 
-def _harmless_unwritten(name: str, part: Part, tensors: Mapping[str, Any], claims: Collection[str]) -> bool:
+def _harmless_unwritten(name: str, part: Part, claims: Collection[str]) -> bool:
     """Parameters that no tensor needs to fill. *claims*: those that a tensor would fill if it had another name."""
-    module, leaf = _module(name), _leaf(name)
-    if part.role != "target" and _leaf(module) in ("embed_tokens", "lm_head", "head", "embed", "word_embeddings"):
-        return True  # the proposer gives the draft the target's
-    cls = part.modules.get(module, "")
-    if leaf == "bias" and "Norm" in cls:
-        return True  # added by vllm-ascend to every RMSNorm and zero unless a smoothed checkpoint has one
-    if leaf in ("weight_scale", "weight_offset") and _scheme_of(module, part) == "W8A8":
-        # The v1 service of ModelSlim writes no weight_scale for static W8A8, and apply reads deq_scale only.
-        scale = f"{module}.deq_scale"
-        return (scale not in part.unwritten or scale in claims) and not _v0(part)
-    if leaf == "ascend_conv1d_weight":
-        return True  # derived from conv1d.weight after loading
-    if re.search(r"\.fa_q\.(scale|offset)$", name) or re.search(r"\.(q_rot|k_rot)(\.weight)?$", name):
-        # fa_q: the query is quantized dynamically, the backend reads fa_k only. q_rot, k_rot: has its own hadamard.
-        short = ".".join(name.split(".")[-2:]) if "fa_q" in name else leaf
-        return not any(t.endswith((short, f"{short}.weight")) for t in tensors)
-    return False
+    if name in part.spare:
+        return True
+    # what deq_scale is made of goes with it: a tensor that would fill the one is told of, and the other follows from it
+    return (
+        _leaf(name) in FACTORS
+        and _scheme_of(_module(name), part) == "W8A8"
+        and (f"{_module(name)}.{PRODUCT}" in claims and not _v0(part))
+    )
 
 
 def _v0(part: Part) -> bool:

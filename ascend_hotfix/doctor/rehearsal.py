@@ -25,6 +25,7 @@ from ascend_hotfix.doctor.findings import pattern
 from ascend_hotfix.doctor.observe import Box, Description, Frame, Recorder, Region, Viewed, box_of, uncovered, watching
 from ascend_hotfix.names import matches
 from ascend_hotfix.records import Reuse
+from ascend_hotfix.seams.spare import Spare, plain, twins_of
 
 __all__ = ["Part", "Refused", "fused_rows", "meta_tensors", "observe"]
 
@@ -72,6 +73,7 @@ class Part:
 
     ``modules`` maps a module to its class; ``landed`` a tensor to the parameters it reached; ``unwritten`` parameters
     to (shape, dtype); ``partial`` to their unwritten boxes; ``cut`` tensors to the boxes of them that went nowhere;
+    ``spare`` are those of the unwritten that need no tensor on this release;
     ``cast`` and ``spread`` are (tensor, of the tensor, parameter, of the parameter) for dtype kind and shape.
     ``filled`` are parameters that no tensor fills and an armed patch does, to the patch and its value; the patch is empty
     where the same fix keeps the layer from reading them. ``experts`` are the names that the loader takes for the
@@ -86,6 +88,7 @@ class Part:
     refused: list[Refused] = field(default_factory=list)
     unused: list[str] = field(default_factory=list)
     unwritten: dict[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
+    spare: set[str] = field(default_factory=set)
     partial: dict[str, list[Box]] = field(default_factory=dict)
     cut: dict[str, list[Box]] = field(default_factory=dict)
     cast: list[tuple[str, str, str, str]] = field(default_factory=list)
@@ -552,6 +555,7 @@ def observe(
     with watching(recorder):
         _load(load, _Feed(meta_tensors(tensors), apart), recorder, part)
     _collect(model, tensors, recorder, part, ranks)
+    _leave_spare(model, part)
     _leave_to_patches(model, part)
     part.experts = _expert_names(model)
     return part
@@ -570,6 +574,16 @@ def _expert_names(model: Any) -> dict[str, str]:
         if names:
             return names
     return {}
+
+
+def _leave_spare(model: Any, part: Part) -> None:
+    """Note which parameters a right load leaves unwritten; a server that loads asks the same."""
+    twins = twins_of(model)
+    spare = Spare(model, draft=part.role != "target", twins=twins)
+    unwritten = {twin for name in part.unwritten for twin in twins.get(name, (name,))}
+    written = {plain(name) for name in part.parameters.keys() - unwritten}
+    homeless = [*part.unused, *(refused.tensor for refused in part.refused)]
+    part.spare = {name for name in part.unwritten if spare.is_spare(name, written, homeless)}
 
 
 def _leave_to_patches(model: Any, part: Part) -> None:

@@ -14,7 +14,7 @@ from ascend_hotfix import log, scope
 from ascend_hotfix.records import Config, DraftQuantization
 from ascend_hotfix.seams import hooking
 
-__all__ = ["arm", "arm_detection"]
+__all__ = ["arm", "arm_detection", "meets"]
 
 SEAM = "config"
 TARGET = "transformers.PretrainedConfig.get_config_dict"
@@ -50,7 +50,7 @@ def _get_config_dict(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs:
 def _changed(config: dict[str, Any]) -> dict[str, Any]:
     classes = config.get("architectures") or ()
     for one, record in scope.of_types(scope.model_types(config), classes).records(SEAM):
-        if not isinstance(record, Config) or not all(_at(config, key) == value for key, value in record.where.items()):
+        if not isinstance(record, Config) or not meets(config, record):
             continue
         gone = [key for key in record.remove if key in config]
         new = {key: value for key, value in record.put.items() if config.get(key) != value}
@@ -58,6 +58,11 @@ def _changed(config: dict[str, Any]) -> dict[str, Any]:
             config = {key: value for key, value in config.items() if key not in gone} | new
             hooking.applied(one, SEAM, "; ".join([*(f"no {g}" for g in gone), *map(_said, new.items())]))
     return config
+
+
+def meets(config: dict[str, Any], record: Config) -> bool:
+    """Does *config*, the content of a config.json, say what *record* is for?"""
+    return all(_at(config, key) == value for key, value in record.where.items())
 
 
 def _at(config: Any, key: str) -> Any:

@@ -64,10 +64,15 @@ def _filenames(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[
     names = wrapped(*args, **kwargs)
     try:
         folder = Path(_READING.directory)
-        if names and _READING.directory and not any((folder / name).is_file() for name in names):
+        # vLLM takes every file whose name ends so
+        if names and _READING.directory and not any(path.name.endswith(tuple(names)) for path in folder.glob("*.json")):
             found = _file(folder, _scope_of(folder))
             if found is not None:
-                return [found[1].name]
+                one, path, content = found
+                hooking.applied(
+                    one, SEAM, f"{path.name}: {counted(len(content), 'entry', 'entries')}, read for {names[0]}"
+                )
+                return [path.name]
     except Exception as error:
         log.contained("looking for the quant description", error)
     return names

@@ -1,7 +1,7 @@
-"""The names of a checkpoint's tensors, read from its index or from the headers of its safetensors files.
+"""The names of a checkpoint's tensors, read from its index or from the headers of its safetensors files, and its config.json.
 
-For rules that hold only where the checkpoint has a tensor (``Scheme.when``). Nothing but the headers is read, once
-for each folder. A checkpoint that is not on this machine yet has no names, so such a rule does nothing.
+For rules that hold only where the checkpoint has a tensor (``Scheme.when``) or a key (``Config.where``). Nothing but the
+headers is read, once for each folder. A checkpoint that is not on this machine yet has no names, so such a rule does nothing.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import json
 import struct
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-__all__ = ["in_float", "tensor_names"]
+__all__ = ["config_of", "in_float", "tensor_names"]
 
 INDEX = "model.safetensors.index.json"
 FLOAT_LEAVES = frozenset({"weight", "bias", "gate_up_proj", "down_proj"})
@@ -24,12 +25,9 @@ PACKED = frozenset({"packed"})
 @functools.lru_cache(maxsize=8)
 def tensor_names(model: str) -> frozenset[str]:
     """Every tensor of the checkpoint in folder *model*, or of the model id *model* where it is in the local cache."""
-    folder = Path(model)
-    if not folder.is_dir():
-        cached = _cached(model)
-        if cached is None:
-            return frozenset()
-        folder = cached
+    folder = _folder(model)
+    if folder is None:
+        return frozenset()
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         return frozenset(json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"])
     names: set[str] = set()
@@ -37,6 +35,20 @@ def tensor_names(model: str) -> frozenset[str]:
         with contextlib.suppress(OSError, ValueError, OverflowError, MemoryError, struct.error):
             names |= _header(file)
     return frozenset(names)
+
+
+@functools.lru_cache(maxsize=8)
+def config_of(model: str) -> dict[str, Any] | None:
+    """What config.json of *model* says, before a fix or vLLM has changed it; None where it cannot be read."""
+    folder = _folder(model) if model else None
+    with contextlib.suppress(OSError, ValueError):
+        found = json.loads((folder / "config.json").read_text(encoding="utf-8")) if folder is not None else None
+        return found if isinstance(found, dict) else None
+    return None
+
+
+def _folder(model: str) -> Path | None:
+    return Path(model) if Path(model).is_dir() else _cached(model)
 
 
 def in_float(model: str, tensors: Iterable[str]) -> bool:

@@ -10,17 +10,21 @@ from __future__ import annotations
 import difflib
 import hashlib
 import inspect
+import weakref
 from types import ModuleType
 from typing import Any
 
 from ascend_hotfix import log, scope
-from ascend_hotfix.ledger import LEDGER
+from ascend_hotfix.ledger import LEDGER, Build
 from ascend_hotfix.scope import Scope
-from ascend_hotfix.seams import describe, hooking, ignore, layers, lookup, weights
+from ascend_hotfix.seams import describe, hooking, ignore, instances, layers, lookup, weights
 
 __all__ = ["arm", "arm_module"]
 
 TARGET = "vllm.model_executor.model_loader.utils.initialize_model"
+_BUILDS: dict[int, list[Build]] = {}
+"""What was built with each VllmConfig, by its id: it has no hash, and compares by content."""
+
 BUILD_SEAMS = ("build", "lookup", "packed", "types", "config", "describe", "layers")
 
 
@@ -50,20 +54,53 @@ def _initialize_model(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs
     if scope.catalog().off:
         return wrapped(*args, **kwargs)
     try:
+        instances.arm()
+    except Exception as error:
+        log.contained("arming the ends of a load", error)
+    try:
+        vllm_config = args[0] if args else kwargs["vllm_config"]
         current = _open_scope(*args, **kwargs)
+        asked = _Asked(vllm_config, kwargs.get("model_config") or vllm_config.model_config)
+        build = LEDGER.current if scope.enclosing() is not None else None
+        build = build or _begin(asked, current)
     except Exception as error:
         log.contained("opening the scope of the model", error)
         return wrapped(*args, **kwargs)
-    with scope.pinned(current):
+    with scope.pinned(current), LEDGER.counting(build):
         model = wrapped(*args, **kwargs)
-    try:
-        layers.adjust(model, current, args[0].quant_config if args else kwargs["vllm_config"].quant_config)
-        weights.remember(model, current)
-        weights.arm_class(type(model))
-        _leave_fingerprint(*args, **kwargs)
-    except Exception as error:
-        log.contained(f"arming {type(model).__name__}", error)
+        try:
+            build.model = type(model).__name__
+            layers.adjust(model, current, vllm_config.quant_config)
+            weights.remember(model, current, build, draft=asked.is_draft, whole=asked.is_whole).fill()
+            weights.arm_class(type(model))
+            _leave_fingerprint(vllm_config, build)
+        except Exception as error:
+            log.contained(f"arming {type(model).__name__}", error)
     return model
+
+
+class _Asked:
+    """What is to be built: the model of *model_config*, in a server of *vllm_config*."""
+
+    def __init__(self, vllm_config: Any, model_config: Any) -> None:
+        speculative = getattr(vllm_config, "speculative_config", None)
+        draft = getattr(speculative, "draft_model_config", None)
+        # n-gram drafting has the target's config for a draft's, and builds none
+        self.draft = None if draft is getattr(speculative, "target_model_config", None) else draft
+        self.is_draft = self.draft is not None and model_config is self.draft
+        self.is_whole = getattr(vllm_config.parallel_config, "pipeline_parallel_size", 1) == 1
+        self.vllm_config = vllm_config
+
+
+def _begin(asked: _Asked, current: Scope) -> Build:
+    """The build of a model that is in no other one. What the draft may need as well waits for the draft."""
+    before = LEDGER.builds[-1] if LEDGER.builds else None
+    build = LEDGER.begin(scope.keys_of(current))
+    if asked.is_draft:
+        build.target = before
+    elif asked.draft is not None:
+        build.awaited = set(scope.keys_of(scope.of_config(asked.vllm_config, asked.draft)))
+    return build
 
 
 def _open_scope(vllm_config: Any, *, model_config: Any = None, **_: Any) -> Scope:
@@ -74,7 +111,8 @@ def _open_scope(vllm_config: Any, *, model_config: Any = None, **_: Any) -> Scop
     inner = scope.of_config(vllm_config, model_config)
     outer = scope.enclosing()
     if outer is not None and set(outer.types) - set(inner.types):
-        inner = scope.of_types((*outer.types, *(t for t in inner.types if t not in outer.types)), config=inner.config)
+        types = (*outer.types, *(one for one in inner.types if one not in outer.types))
+        inner = scope.of_types(types, config=inner.config, model=inner.model)
     _arm_config(vllm_config.quant_config, inner)
     if model_config is not None and model_config is not vllm_config.model_config and model_config.quantization:
         _arm_draft(model_config.quantization, inner)
@@ -118,22 +156,40 @@ def _arm_config(quant_config: Any, current: Scope) -> None:
             hooking.drifted("lookup", name, "vllm_ascend/quantization/")
 
 
-def _leave_fingerprint(vllm_config: Any, **_: Any) -> None:
-    """Lets the hash of the config tell what the fixes did to this build.
+def _leave_fingerprint(vllm_config: Any, build: Build | None = None) -> None:
+    """Lets the hash of the config tell what the fixes say that acted on the models built with it.
 
     A layer that is quantized because of a fix is traced into another graph, and vLLM keys its compile caches by
     ``VllmConfig.compute_hash``. A key in ``additional_config`` would do as well, but vllm-ascend 0.30 refuses
     keys that it does not know.
     """
-    if _fingerprint():
+    if build is not None:
+        key = id(vllm_config)
+        if key not in _BUILDS:
+            weakref.finalize(vllm_config, _BUILDS.pop, key, None)
+        _BUILDS.setdefault(key, []).append(build)
+    if _fingerprint(vllm_config):
         hooking.wrap(type(vllm_config), "compute_hash", _compute_hash)
 
 
 def _compute_hash(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return wrapped(*args, **kwargs) + _fingerprint()
+    return wrapped(*args, **kwargs) + _fingerprint(instance)
 
 
-def _fingerprint() -> str:
-    """Ten characters that stand for the hits while models were built; nothing where there were none."""
-    applied = sorted(f"{e.patch}.{e.fix}.{e.seam}={e.hits}" for e in LEDGER if e.hits and e.seam in BUILD_SEAMS)
-    return hashlib.sha256("\n".join(applied).encode()).hexdigest()[:10] if applied else ""
+def _fingerprint(vllm_config: Any) -> str:
+    """Ten characters that stand for the content of the fixes that acted on what *vllm_config* built; nothing without any.
+
+    How often a fix acted is no part of it: ranks differ in that, and another day's patch may act as often. A config
+    that has built nothing itself is a copy of one: then it is all that acted in this process.
+    """
+    builds = _BUILDS.get(id(vllm_config), ())
+    entries = [entry for build in builds for entry in build.entries.values()] if builds else list(LEDGER)
+    acted = {(one.patch, one.fix, one.seam) for one in entries if one.hits and one.seam in BUILD_SEAMS}
+    said = sorted("\n".join((*key, _content(*key))) for key in acted)
+    return hashlib.sha256("\n\n".join(said).encode()).hexdigest()[:10] if said else ""
+
+
+def _content(patch: str, fix: str, seam: str) -> str:
+    """What a fix says at *seam*."""
+    source = scope.catalog().sources.get(patch)
+    return next((repr(getattr(one, seam)) for one in (source.patch.fixes if source else ()) if one.id == fix), "")

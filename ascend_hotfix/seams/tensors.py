@@ -14,8 +14,10 @@ from ascend_hotfix import log
 from ascend_hotfix.catalog import Selection
 from ascend_hotfix.ledger import LEDGER
 from ascend_hotfix.names import layer_number, matches
-from ascend_hotfix.records import Absent, Dequantize, Stack, Unfuse
+from ascend_hotfix.records import Absent, Config, Dequantize, Stack, Unfuse
 from ascend_hotfix.scope import Scope
+from ascend_hotfix.seams.config import meets
+from ascend_hotfix.seams.headers import config_of
 from ascend_hotfix.seams.params import own_parameters
 from ascend_hotfix.seams.watch import is_quantized
 
@@ -59,6 +61,16 @@ def _takes_quantized(module: str, places: Places) -> bool:
     return home is not None and is_quantized(getattr(places.parameters[home], "dtype", None))
 
 
+def _is_for(one: Selection, current: Scope) -> bool:
+    """Is the checkpoint one that the fix speaks of in its ``Config`` records? A fix without any is for all.
+
+    What else holds layers of a dtype or a name that a record gives is quantized in another way.
+    """
+    wheres = [record for record in one.fix.config if isinstance(record, Config) and record.where]
+    config = config_of(current.model) if wheres else None
+    return config is None or any(meets(config, record) for record in wheres)
+
+
 class Tensors:
     """The records of field ``tensors`` at work in one outermost load."""
 
@@ -66,7 +78,8 @@ class Tensors:
         self._model = model
         self._records: dict[type, list[tuple[Selection, Any]]] = {}
         for one, record in current.records(SEAM):
-            self._records.setdefault(type(record), []).append((one, record))
+            if not isinstance(record, Dequantize) or _is_for(one, current):
+                self._records.setdefault(type(record), []).append((one, record))
         self._held: dict[str, dict[str, Any]] = {}
         self._parameters: dict[str, Any] | None = None
         self._missing: set[int] | None = None
@@ -191,6 +204,9 @@ class Tensors:
             if not last and (not complete or awaits_offset):
                 return
             del self._held[module]
+            if record.scale not in parts:  # quantized in another way, of which this record does not speak
+                yield from ((f"{module}.{leaf}", tensor) for leaf, tensor in parts.items())
+                return
             try:
                 value = dequantized(parts[WEIGHT], parts[record.scale], parts.get(OFFSET), record.block)
             except (KeyError, ValueError) as error:

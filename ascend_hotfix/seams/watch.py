@@ -2,50 +2,38 @@
 
 A quantized tensor cast into a float parameter and the reverse, a tensor cut to the parameter's shape, an
 expert that is missing, a parameter that nothing has written. Each kind is one finding with a count and two
-examples. Names that no checkpoint of the vendor's tool fills, and that upstream does not read, are left out.
+examples. Parameters that need no tensor (:mod:`ascend_hotfix.seams.spare`) are left out.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from functools import lru_cache
 from math import prod
 from typing import Any
 
-from ascend_hotfix.names import matches
+from ascend_hotfix.seams.spare import Spare, plain
 from ascend_hotfix.words import counted
 
-__all__ = ["Watch", "is_leftover", "is_quantized"]
+__all__ = ["Watch", "is_quantized", "plain"]
 
-# Parameters that stay unwritten in a right load. Sources: the schemes of vllm-ascend 0.11 to 0.30 and what
-# msModelSlim 26.1.0 writes.
-LEFTOVERS = (
-    "**.ascend_conv1d_weight",  # derived from conv1d.weight after loading
-    "**.fa_q.*",  # q is quantized dynamically; only fa_k is read
-    "**.q_rot",  # sparse attention makes its own Hadamard matrix
-    "**.k_rot",
-    "**.q_scale",  # scales of vLLM's quantized KV cache start as -1, which stands for none
-    "**.k_scale",
-    "**.v_scale",
-    "**.prob_scale",
-    "**.q_zero_point",
-    "**.k_zero_point",
-    "**.v_zero_point",
-)
-# A draft shares these with the target.
-SHARED = ("embed_tokens.weight", "lm_head.weight", "shared_head.head.weight", "head.weight")
 DRAFTS = ("mtp", "eagle", "medusa", "nextn", "draft")
-# A static W8A8 layer of the tool's v1 service has deq_scale alone; these are not read then.
-STATIC_UNREAD = ("weight_scale", "weight_offset")
 DOCTOR = "'ascend-hotfix doctor MODEL_DIR' tells more"
 
 
 class Watch:
-    """Sees the tensors of one load pass by."""
+    """Sees the tensors of one load pass by. *draft*: the model is known to be a draft; else its class may say so.
 
-    def __init__(self, model: Any) -> None:
+    *twins*: as for :class:`Spare`.
+    """
+
+    def __init__(self, model: Any, *, draft: bool = False, twins: Mapping[str, list[str]] | None = None) -> None:
         self._model = model
+        self._name = type(model).__name__
+        self._draft = draft or any(word in self._name.lower() for word in DRAFTS)
+        self._twins = twins
+        self._homeless: set[str] = set()
         self._quantized_into_float: list[str] = []
         self._float_into_quantized: list[str] = []
         self._cut: list[str] = []
@@ -61,6 +49,8 @@ class Watch:
         if numbers is not None:
             numbers.add(number)
         dtype = getattr(tensor, "dtype", None)
+        if home is None:
+            self._homeless.add(name)
         if home is None or parameter is None or dtype is None or not home.endswith("weight"):
             return numbers
         into = f"{name} ({_short(dtype)} into {_short(parameter.dtype)})"
@@ -74,33 +64,40 @@ class Watch:
             return numbers
         return None
 
-    def findings(self, loaded: Any) -> Iterator[str]:
-        """One message for each kind of fault; *loaded* is what load_weights reports."""
-        model = type(self._model).__name__
+    def findings(self, written: Container[str] | None) -> Iterator[str]:
+        """One message for each kind of fault; see :meth:`misfits` and :meth:`gaps`."""
+        yield from self.misfits()
+        yield from self.gaps(written)
+
+    def misfits(self) -> Iterator[str]:
+        """What is wrong with tensors that have come."""
         yield from _found(
             self._quantized_into_float,
             "quantized tensor",
-            f"{model}: %s cast into float, where the layer was taken for a float one at the lookup; "
+            f"{self._name}: %s cast into float, where the layer was taken for a float one at the lookup; "
             f"such a layer answers wrongly: %s. {DOCTOR}",
         )
         yield from _found(
             self._float_into_quantized,
             "float tensor",
-            f"{model}: %s cast into a quantized type, where the description has a scheme that the tensors do not have; "
+            f"{self._name}: %s cast into a quantized type, where the description has a scheme that the tensors do not have; "
             f"such a layer answers wrongly: %s. {DOCTOR}",
         )
         yield from _found(
-            self._cut, "tensor", f"{model}: %s cut to a smaller parameter: %s; the config does not fit. {DOCTOR}"
+            self._cut, "tensor", f"{self._name}: %s cut to a smaller parameter: %s; the config does not fit. {DOCTOR}"
         )
+
+    def gaps(self, written: Container[str] | None) -> Iterator[str]:
+        """What has not come, when all is said to be there. *written*: :func:`plain` names of all parameters that were."""
         yield from _found(
             list(self._missing_experts()),
             "place",
-            f"{model}: experts are missing in %s: %s; the checkpoint is incomplete, download it again. {DOCTOR}",
+            f"{self._name}: experts are missing in %s: %s; the checkpoint is incomplete, download it again. {DOCTOR}",
         )
         yield from _found(
-            list(self._unwritten(loaded)),
+            list(self._unwritten(written)),
             "parameter",
-            f"{model}: %s never written, with whatever memory held: %s. {DOCTOR}",
+            f"{self._name}: %s never written, with whatever memory held: %s. {DOCTOR}",
         )
 
     def _missing_experts(self) -> Iterator[str]:
@@ -111,27 +108,13 @@ class Watch:
                     lacking = sorted(every - held, key=int)
                     yield f"{module}.{{{','.join(lacking[:4])}{',...' if len(lacking) > 4 else ''}}}.{kind}"
 
-    def _unwritten(self, loaded: Any) -> Iterator[str]:
-        if not isinstance(loaded, set):
+    def _unwritten(self, written: Container[str] | None) -> Iterator[str]:
+        if written is None:
             return
-        written = {_plain(name) for name in loaded}
-        is_draft = any(word in type(self._model).__name__.lower() for word in DRAFTS)
-        tied = bool(getattr(getattr(self._model, "config", None), "tie_word_embeddings", False))
+        spare = Spare(self._model, draft=self._draft, twins=self._twins)
         for name, _ in self._model.named_parameters():
-            if _plain(name) not in written and not is_leftover(name, written):
-                shared = name.endswith(SHARED)
-                if not (shared and (is_draft or tied)):
-                    yield name
-
-
-def is_leftover(name: str, written: Container[str] = ()) -> bool:
-    """Does parameter *name* stay unwritten in a right load, given the *written* ones?"""
-    module, _, leaf = name.rpartition(".")
-    if leaf == "bias" and "norm" in module.rpartition(".")[2]:
-        return True  # vllm-ascend adds them, initialized to zero
-    if leaf in STATIC_UNREAD and f"{_plain(module)}.deq_scale" in written:
-        return True
-    return any(matches(pattern, name) for pattern in LEFTOVERS)
+            if plain(name) not in written and not spare.is_spare(name, written, self._homeless):
+                yield name
 
 
 def _expert(name: str) -> tuple[str, str, str]:
@@ -139,11 +122,6 @@ def _expert(name: str) -> tuple[str, str, str]:
     head, experts, tail = f".{name}".partition(".experts.")
     number, _, kind = tail.partition(".")
     return f"{head}.experts".lstrip("."), number if experts and number.isdigit() else "", kind
-
-
-def _plain(name: str) -> str:
-    """*name* without ``routed_experts``: load_weights of vLLM 0.30 reports names without it."""
-    return name.replace(".routed_experts.", ".")
 
 
 @lru_cache(maxsize=64)

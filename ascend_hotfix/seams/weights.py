@@ -1,9 +1,10 @@
 """The weights seam: tensor names on their way into ``load_weights``, and what load_weights made of them.
 
-``load_weights`` of every model class is wrapped. Renames, drops and fills act at the outermost call, on
+``load_weights`` of every model class is wrapped. Renames and drops act at the outermost call, on
 checkpoint names; the aliases of the params seam act at every level, since each inner model looks its
 own parameters up. A name is renamed only where that brings it closer to a parameter of the built
-model (:class:`Places`), so a rule does nothing once upstream knows the name.
+model (:class:`Places`), so a rule does nothing once upstream knows the name. A call may be one of many: what lasts longer
+than a call is in :mod:`ascend_hotfix.seams.instances`.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 from ascend_hotfix import log, scope
-from ascend_hotfix.ledger import LEDGER
+from ascend_hotfix.ledger import LEDGER, Build
 from ascend_hotfix.names import matches
 from ascend_hotfix.renamer import Renamer
 from ascend_hotfix.scope import Scope
-from ascend_hotfix.seams import hooking, params, watch
+from ascend_hotfix.seams import hooking, instances, params
+from ascend_hotfix.seams.instances import Instance
 from ascend_hotfix.seams.tensors import Tensors
 
 __all__ = ["Places", "arm_class", "remember"]
@@ -38,7 +39,6 @@ class _Stack(threading.local):
 
 
 _STACK = _Stack()
-_SCOPES: WeakKeyDictionary[Any, Scope] = WeakKeyDictionary()
 
 
 def arm_class(cls: type) -> None:
@@ -48,25 +48,48 @@ def arm_class(cls: type) -> None:
             hooking.wrap(owner, "load_weights", _load_weights)
 
 
-def remember(model: Any, current: Scope) -> None:
-    """Keeps the scope in which *model* was built, for the time when its weights are loaded."""
-    _SCOPES[model] = current
+def remember(
+    model: Any, current: Scope, build: Build | None = None, *, draft: bool = False, whole: bool = True
+) -> Instance:
+    """Keeps the scope in which *model* was built, for the time when its weights are loaded.
+
+    *draft*: is it the draft of speculative decoding? *whole*: is the whole model on this rank of a pipeline?
+    """
+    if build is None:
+        build = LEDGER.begin(scope.keys_of(current))
+        build.model = type(model).__name__
+    instance = Instance(model, current, build, draft=draft, whole=whole)
+    instances.remember(model, instance)
+    return instance
 
 
 def _load_weights(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if scope.catalog().off:
         return wrapped(*args, **kwargs)
-    outermost = _STACK.depth == 0
     try:
-        current = _scope_of(instance)
-        load = _Load(instance, current) if outermost else None
-        if load is not None:
-            args, kwargs = load.take_over(args, kwargs)
-        aliases = params.Aliases(instance, current)
+        held = _instance_of(instance)
+        load = _Load(instance, held) if _STACK.depth == 0 else None
     except Exception as error:
         log.contained(f"preparing to load {type(instance).__name__}", error)
         return wrapped(*args, **kwargs)
-    outer, _STACK.scope = _STACK.scope, current
+    if load is None:
+        return _called(wrapped, instance, args, kwargs, held, load)
+    with LEDGER.counting(held.build):
+        return _called(wrapped, instance, args, kwargs, held, load)
+
+
+def _called(
+    wrapped: Any, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], held: Instance, load: _Load | None
+) -> Any:
+    """One call of ``load_weights``, the outermost one with its *load*."""
+    try:
+        if load is not None:
+            args, kwargs = load.take_over(args, kwargs)
+        aliases = params.Aliases(model, held.scope)
+    except Exception as error:
+        log.contained(f"preparing to load {type(model).__name__}", error)
+        return wrapped(*args, **kwargs)
+    outer, _STACK.scope = _STACK.scope, held.scope
     _STACK.depth += 1
     try:
         with aliases:
@@ -84,18 +107,26 @@ def _load_weights(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: di
         loaded = aliases.map_back(loaded)
         return load.finish(loaded) if load is not None else loaded
     except Exception as error:
-        log.contained(f"finishing to load {type(instance).__name__}", error)
+        log.contained(f"finishing to load {type(model).__name__}", error)
         return loaded
 
 
-def _scope_of(model: Any) -> Scope:
-    held = _SCOPES.get(model)
+def _instance_of(model: Any) -> Instance:
+    """What is known of *model*; vllm-ascend 0.11 builds its draft where we do not see it."""
+    held = instances.known(model)
     if held is None:
-        held = scope.of_model(model)
-        if not held.types:  # an inner model without a config is part of the one around it
-            held = _STACK.scope or scope.current()
-        _SCOPES[model] = held
+        current = scope.of_model(model)
+        if not current.types:  # an inner model without a config is part of the one around it
+            current = _STACK.scope or scope.current()
+        held = remember(model, current, LEDGER.current)
     return held
+
+
+class _Like(NamedTuple):
+    """A parameter without its memory."""
+
+    dtype: Any
+    shape: Any
 
 
 class Places:
@@ -103,6 +134,7 @@ class Places:
 
     def __init__(self, model: Any, packed: Mapping[str, Iterable[str]] | None = None) -> None:
         self.parameters = params.own_parameters(model)
+        self._own = set(self.parameters)
         self.parameters.update(model.named_buffers(remove_duplicate=False))
         self.modules = {name for name, _ in model.named_modules()}
         self._draft = any(".mtp_block." in name for name in self.modules)
@@ -118,6 +150,16 @@ class Places:
         self._mapped_names: dict[str, str | None] = {}
         self._expert_homes: dict[tuple[str, str], str | None] = {}
         self._last: tuple[str, str | None] = "", None
+
+    def let_go(self) -> None:
+        """Keeps of the parameters what is asked of them: a live model may replace one, and its memory must be free then."""
+        for name, held in self.parameters.items():
+            if not isinstance(held, _Like):
+                self.parameters[name] = _Like(getattr(held, "dtype", None), getattr(held, "shape", None))
+
+    def is_of(self, model: Any) -> bool:
+        """Has *model* still the parameters that it had?"""
+        return params.own_parameters(model).keys() == self._own
 
     def closeness(self, name: str) -> int:
         """PARAMETER, MODULE, NEIGHBOUR (the module it would be in is there) or NOWHERE.
@@ -248,25 +290,38 @@ def _looks(tensor: Any) -> tuple[Any, Any]:
 class _Load:
     """One outermost call of load_weights."""
 
-    def __init__(self, model: Any, current: Scope) -> None:
-        self.model, self.scope = model, current
-        self.renamers = list(current.renamers("weights"))
-        self.drops = list(current.records("drop"))
+    def __init__(self, model: Any, instance: Instance) -> None:
+        self.model, self.instance, self.scope = model, instance, instance.scope
+        self.renamers = list(self.scope.renamers("weights"))
+        self.drops = list(self.scope.records("drop"))
         self._overrides = any(one.fix.override for one, _ in (*self.renamers, *self.drops))
-        self.tensors = Tensors(model, current)
-        self.seen: set[str] = set()
+        instance.begin_load()
+        self.tensors = Tensors(model, self.scope)
+        self.homes: set[str] = set()
         self.last = ""
-        self.watch = watch.Watch(model)
         self._alike: dict[tuple[str, str], _Alike] = {}
-        self._places: Places | None = None
+        self._is_fresh = False
+        watched = instance.watch is not None or instance.filled
+        self._idle = not (watched or self.renamers or self.drops or self.tensors)
 
     @property
     def places(self) -> Places:
-        """Made at first need: most loads need none."""
-        if self._places is None:
+        """Made at first need, and kept for the next bucket."""
+        if self.instance.places is None:
             packed = {record.fused: record.shards for _, record in self.scope.records("packed")}
-            self._places = Places(self.model, packed)
-        return self._places
+            self.instance.places = Places(self.model, packed)
+            self._is_fresh = True
+        return self.instance.places  # type: ignore[no-any-return]
+
+    def home(self, name: str) -> str | None:
+        """As :meth:`Places.home`. Of a live model, parameters may have been replaced since the last bucket."""
+        found = self.places.home(name)
+        if found is None and not self._is_fresh and self.instance.live:
+            self._is_fresh = True  # once for each call: the loader lists all parameters as well
+            if not self.places.is_of(self.model):
+                self.instance.places = None
+                found = self.places.home(name)
+        return found
 
     def take_over(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The call with its weights passed through us."""
@@ -282,8 +337,7 @@ class _Load:
         items = weights.items() if isinstance(weights, Mapping) else weights
         for item in items:
             self.last = item[0]
-            if len(item) == 2 and self._is_like_another(*item):
-                self.seen.add(item[0])
+            if self._idle or (len(item) == 2 and self._is_like_another(*item)):
                 yield item
                 continue
             for name, *rest in self._transformed(item):
@@ -325,16 +379,19 @@ class _Load:
             renamed = name
         if renamed is None or (self.tensors and len(rest) == 1 and self.tensors.direct(renamed, rest[0], self.places)):
             return
-        self.seen.add(renamed)
         if rest:
             self._look_at(renamed, rest[0], untouched=len(item) == 2 and renamed == item[0] and rest[0] is item[1])
         yield (renamed, *rest)
 
     def _look_at(self, name: str, tensor: Any, *, untouched: bool) -> None:
         try:
-            home = self.places.home(name)
+            home = self.home(name)
+            if home is not None:
+                self.homes.add(home)
+            if self.instance.watch is None:
+                return
             parameter = self.places.parameters.get(home or "")
-            numbers = self.watch.passing(self.places.mapped(name), tensor, home, parameter)
+            numbers = self.instance.watch.passing(self.places.mapped(name), tensor, home, parameter)
             if numbers is not None and untouched and home is not None and not self._overrides:
                 head, _, tail = name.partition(EXPERTS)
                 self._alike[head, tail.partition(".")[2]] = _Alike(_looks(tensor), numbers)
@@ -343,7 +400,7 @@ class _Load:
 
     def _renamed(self, name: str) -> str | None:
         """The name that is passed on, or None to drop the tensor."""
-        if not self._overrides and self.places.home(name) is not None:
+        if not self._overrides and self.home(name) is not None:
             return name  # it lands: no rule has anything to do
         for one, renamer in self.renamers:
             name = self._closer(one.patch, one.fix, renamer, name)
@@ -364,40 +421,19 @@ class _Load:
         return name
 
     def finish(self, loaded: Any) -> Any:
-        """Fills what no tensor has filled, and says what was done."""
-        if isinstance(loaded, set):
-            loaded |= self.tensors.loaded
-        loaded = self._fill(loaded)
-        LEDGER.settle()
-        log.info(f"{type(self.model).__name__} loaded: {LEDGER.summary()}")
-        log.write_ledger()
-        for message in self.watch.findings(loaded):
-            log.finding(message)
-        for entry in LEDGER:
-            if entry.state == "unused" and not entry.hits and scope.from_path(entry.patch):
-                log.finding(
-                    f"{entry.patch}.{entry.fix}: its {entry.seam} rules matched nothing in "
-                    f"{type(self.model).__name__}; "
-                    f"'ascend-hotfix doctor MODEL_DIR' shows which names there are"
-                )
-        log.write_ledger()
-        return loaded
-
-    def _fill(self, loaded: Any) -> Any:
-        fills = list(self.scope.records("fill"))
-        if not fills:
-            return loaded
-        written = loaded if isinstance(loaded, set) else self.seen
-        for name, parameter in self.model.named_parameters():
-            if name in written:
-                continue
-            for one, record in fills:
-                if matches(record.pattern, name):
-                    parameter.data.fill_(record.value)
-                    LEDGER.hit(one.patch, one.fix.id, "fill", f"{name} = {record.value}")
-                    if isinstance(loaded, set):
-                        loaded.add(name)
-                    break
+        """Notes what was written; what no tensor fills and a fix does is reported as loaded."""
+        self.homes |= self.tensors.loaded
+        if not isinstance(loaded, set):
+            self.instance.landed(self.homes, reported=False)
+        else:
+            self.instance.landed(self.homes | loaded)
+            loaded |= self.tensors.loaded | self.instance.filled.keys()
+        if self.instance.live and self.instance.places is not None:
+            self.instance.places.let_go()
+        log.write_ledger(seldom=self.instance.live)
+        if not self.instance.live:
+            self.instance.so_far()
+            log.write_ledger()
         return loaded
 
     def hint(self, error: Exception) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
+import weakref
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,9 +17,10 @@ import pytest
 from ascend_hotfix import log
 from ascend_hotfix.catalog import Selection
 from ascend_hotfix.ledger import JSON_VERSION, LEDGER, STATES
-from ascend_hotfix.records import RULE_FIELDS, Dequantize, Drop, Fill, Fix, Prefix, Segments, Suffix
+from ascend_hotfix.records import RULE_FIELDS, Config, Dequantize, Drop, Fill, Fix, Prefix, Segments, Suffix
 from ascend_hotfix.scope import Scope
-from ascend_hotfix.seams import weights
+from ascend_hotfix.seams import instances, watch, weights
+from ascend_hotfix.seams.hooking import Wrapped
 from ascend_hotfix.seams.watch import DOCTOR
 
 
@@ -398,3 +401,172 @@ def test_an_overriding_rule_for_one_expert_acts_on_it_alone() -> None:
     override = {"override": "it is taken from elsewhere", "versions": {"vllm-ascend": ">=0.11"}}
     load(model, of_experts(range(9), Int8()), drop=(Drop(f"{EXPERTS}.6.**"),), **override)
     assert model.taken == list(of_experts([0, 1, 2, 3, 4, 5, 7, 8], None)) and hits("drop") == 1
+
+
+# --- weights in parts ------------------------------------------------------------------------------------------------
+
+
+def finish(model: Model) -> None:
+    """vLLM's end of a load."""
+    Wrapped(lambda model: None, instances._processing)(model)
+
+
+def test_a_first_load_in_parts_is_judged_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASCEND_HOTFIX_STRICT", "1")
+    model = Model("gate.weight", "gate.bias", "fc.weight")
+    load(model, {"gate.weight": 1}, fill=(Fill("gate.bias", 0.0),))
+    assert ["1 parameter never written" in line and "fc.weight" in line for line in LEDGER.findings] == [True]
+    model.load_weights([("fc.weight", 2)])
+    assert LEDGER.findings == []
+    finish(model)
+    incomplete = Model("gate.weight", "fc.weight")
+    load(incomplete, {"gate.weight": 1}, drop=(Drop("never.there"),))
+    with pytest.raises(log.StrictError, match="1 parameter never written"):
+        finish(incomplete)
+
+
+def test_a_tensor_that_comes_after_the_fill_takes_its_hit_back() -> None:
+    model = Model("gate.weight", "gate.bias")
+    load(model, {"gate.weight": 1}, fill=(Fill("gate.bias", 0.0),))
+    assert model.held["gate.bias"].value == 0.0 and hits("fill") == 1
+    model.load_weights([("gate.bias", 5)])
+    assert model.held["gate.bias"].value == 5 and hits("fill") == 0
+    for tensors in ([("gate.weight", 2)], [("gate.weight", 3)]):
+        assert model.load_weights(tensors) == {"gate.weight"}
+    assert model.held["gate.bias"].value == 5 and hits("fill") == 0
+
+
+def test_a_live_model_is_filled_no_more_whatever_wrote_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loaders of sharded states and servers that copy from each other write parameters without load_weights."""
+    monkeypatch.setenv("ASCEND_HOTFIX_STRICT", "1")
+    model = Model("gate.weight", "gate.bias")
+    fix = Fix(id="fix", why="w", refs=("r",), fill=(Fill("gate.bias", 0.0),))
+    held = weights.remember(model, Scope(("tiny",), [Selection("patch", fix)]))
+    held.fill()
+    model.held["gate.bias"].value = 5
+    finish(model)
+    assert model.load_weights([("gate.weight", 2)]) == {"gate.weight"}
+    held.refill()
+    assert model.held["gate.bias"].value == 5 and hits("fill") == 0 and LEDGER.findings == []
+
+
+def test_dummy_weights_are_filled_and_then_overwritten() -> None:
+    model = Model("gate.weight", "gate.bias")
+    fix = Fix(id="fix", why="w", refs=("r",), fill=(Fill("gate.bias", 0.0),))
+    weights.remember(model, Scope(("tiny",), [Selection("patch", fix)])).fill()
+
+    def initialize_dummy_weights(model: Model) -> None:
+        for parameter in model.held.values():
+            parameter.value = "random"
+
+    Wrapped(initialize_dummy_weights, instances._dummy)(model)
+    finish(model)
+    assert model.held["gate.bias"].value == 0.0
+    model.load_weights([("gate.weight", 1)])
+    assert model.held["gate.bias"].value == 0.0 and hits("fill") == 1
+    model.load_weights([("gate.bias", 5)])
+    model.load_weights([("gate.weight", 1)])
+    assert model.held["gate.bias"].value == 5 and hits("fill") == 0
+
+
+class Silent(Model):
+    """Reports nothing of what it loads, as some of vLLM's classes."""
+
+    def load_weights(self, weights: Any) -> None:  # type: ignore[override]
+        super().load_weights(weights)
+
+
+weights.arm_class(Silent)
+
+
+class Forgetful(ExpertsModel):
+    """Leaves the experts out of its report (GraniteMoeHybrid on vLLM 0.23)."""
+
+    def load_weights(self, weights: Any) -> set[str]:
+        super().load_weights(weights)
+        return set()
+
+
+weights.arm_class(Forgetful)
+
+
+def test_what_a_loader_does_not_report_is_known_by_where_it_lands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASCEND_HOTFIX_STRICT", "1")
+    silent = Silent("gate.weight", "gate.bias")
+    load(silent, {"gate.weight": 1, "gate.bias": 5}, fill=(Fill("gate.bias", 0.0),))
+    silent.load_weights([("gate.weight", 2)])
+    assert silent.held["gate.bias"].value == 5 and hits("fill") == 0
+    finish(silent)
+    forgetful = Forgetful()
+    load(forgetful, of_experts(range(9), Int8()), drop=(Drop("never.there"),))
+    finish(forgetful)
+    assert LEDGER.findings == []
+
+
+def test_one_tensor_at_a_time_asks_for_the_models_places_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Model("a.weight", "b.weight")
+    load(model, {"x.a.weight": 1, "b.weight": 1}, weights=(Prefix("x", ""),))
+    finish(model)
+    made = []
+    places = weights.Places.__init__
+    monkeypatch.setattr(weights.Places, "__init__", lambda *args: made.append(1) or places(*args))
+    for _ in range(5):
+        model.load_weights([("x.a.weight", 2)])
+    assert model.held["a.weight"].value == 2 and len(made) == 1
+
+
+def test_a_live_model_whose_parameters_have_been_replaced_is_looked_at_again() -> None:
+    model = Model("a.weight")
+    load(model, {"x.a.weight": 1}, weights=(Prefix("x", ""),))
+    finish(model)
+    model.load_weights([("x.a.weight", 2)])
+    gone = weakref.ref(model.held["a.weight"])
+    model.held = {"c.weight": Parameter()}
+    gc.collect()
+    assert gone() is None, "what is remembered of the model holds no memory of it"
+    model.load_weights([("x.c.weight", 3)])
+    assert model.held["c.weight"].value == 3
+
+
+def test_the_check_of_a_load_does_not_keep_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Model("a.weight")
+    load(model, {"a.weight": 1}, drop=(Drop("never.there"),))
+    finish(model)
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_quantized_module_that_a_record_about_another_scale_covers_passes_unsaid(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The layers of a draft have no parameter in the target, and int8 weights no block scale."""
+    monkeypatch.setenv("ASCEND_HOTFIX_STRICT", "1")
+    monkeypatch.setattr(watch, "_tensor_parallel_size", lambda: 1)
+    model = Passing("model.fc.weight")
+    model.held["model.fc.weight"].dtype, model.held["model.fc.weight"].shape = Bf16.dtype, Bf16.shape  # type: ignore[attr-defined]
+    rules = {"tensors": (Dequantize("model.**", scale="weight_scale_inv"),)}
+    load(model, {"model.fc.weight": Bf16(), "model.layers.2.fc.weight": Int8()}, **rules)
+    finish(model)
+    assert LEDGER.findings == [] and "model.layers.2.fc.weight" in model.passed
+
+
+class Passing(Model):
+    """Takes note of every name, and skips those that it does not have."""
+
+    def load_weights(self, weights: Any) -> set[str]:
+        self.passed = [name for name, _ in weights]
+        return set(self.held)
+
+
+weights.arm_class(Passing)
+
+
+@pytest.mark.parametrize("method", ["fp8", "ascend"])
+def test_a_dequantize_record_is_for_the_checkpoints_of_its_own_fix(method: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": {"quant_method": method}}))
+    where = Config(remove=("quantization_config",), where={"quantization_config.quant_method": "fp8"})
+    fix = Fix(id="fix", why="w", refs=("r",), config=(where,), tensors=(Dequantize("fc.*"),))
+    current = Scope(("tiny",), [Selection("patch", fix)], model=str(tmp_path))
+    assert bool(weights.Tensors(Model(), current)) == (method == "fp8")

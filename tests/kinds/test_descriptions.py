@@ -16,13 +16,15 @@ INT8 = ["torch.int8"]
 @pytest.mark.parametrize("name", ["quant_model_description_w8a8_dynamic.json", "w8a8_quant_model_description.json"])
 def test_a_description_of_another_name_is_read(upstream: Any, pair: str, name: str) -> None:
     """vllm-ascend#2290, #2296. Up to 0.13 vLLM matches the end of a name, so the second needs no help there."""
-    if not (pair == "0.11.0" and name.startswith("w8a8")):
+    needed = not (pair == "0.11.0" and name.startswith("w8a8"))
+    if needed:
         with pytest.raises(
             CaseError, match=r"Cannot find the config file for ascend|ModelSlim Quantization Config Not Found"
         ):
             upstream(pair, "description_file", models=STOCK, name=name)
     fixed = upstream(pair, "description_file", name=name)
     assert fixed["dtypes"] == INT8 and fixed["unwritten"] == []
+    assert ("description_files.file-name" in fixed["hits"]) == needed
 
 
 @pytest.mark.parametrize("pair", ["0.11.0", "0.18.0"])
