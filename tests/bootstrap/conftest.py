@@ -17,8 +17,11 @@ ROOT = Path(__file__).parents[2]
 
 FAKES = {
     "vllm/__init__.py": "",
-    "vllm/envs.py": "LATE = 1\n",
+    "vllm/engine/__init__.py": "",
+    "vllm/engine/arg_utils.py": "LATE = 1\n",
     "vllm/other.py": "",
+    "vllm/ray/__init__.py": "",
+    "vllm/ray/ray_env.py": "",
     "vllm/model_executor/__init__.py": "",
     "vllm/model_executor/models/__init__.py": "",
     "vllm/model_executor/models/utils.py": "def maybe_prefix(prefix, name):\n    return f'{prefix}.{name}'\n",
