@@ -183,11 +183,11 @@ class Finder:
 
         Items are moved one by one: another thread that walks the list meets a finder twice rather than not at all.
         """
-        place = sys.meta_path.index(self)  # type: ignore[arg-type]
+        place = sys.meta_path.index(self)
         before = [_named(one) for one in sys.meta_path[:place]]
         for index in range(place, 0, -1):
             sys.meta_path[index] = sys.meta_path[index - 1]
-        sys.meta_path[0] = self  # type: ignore[assignment]
+        sys.meta_path[0] = self
         passed = [name for name in list(sys.modules) if _wanted(name) and self._unheard(name)]
         passed = sorted(name for name in passed if name not in self._asked)
         if passed:
@@ -200,7 +200,7 @@ def install() -> None:
     Where a finder of ours is there already (of another copy of this package too), it comes to the front again, and
     the seams are told of what was imported past it.
     """
-    ours = [finder for finder in sys.meta_path if _is_ours(finder)]
+    ours: list[Any] = [finder for finder in sys.meta_path if _is_ours(finder)]
     if not ours:
         sys.meta_path.insert(0, finder := Finder())
         finder.catch_up()

@@ -17,9 +17,13 @@ def arm() -> None:
     does nothing else.
     """
     try:
-        from ascend_hotfix import finder
+        from ascend_hotfix import finder, toggles
 
         finder.install()
+        if "vllm.plugins" in sys.modules and toggles.switched_off() and toggles.ledger():
+            from ascend_hotfix import log
+
+            log.write_ledger()  # what is armed writes when it has loaded a model; what is not says so here
     except Exception as error:
         print(
             f"ascend-hotfix: not armed: {type(error).__name__}: {error}. Reinstall ascend-hotfix, or uninstall it.",

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 
-from ascend_hotfix import __version__, toggles
+from ascend_hotfix import __version__, ledgerfiles, toggles
 from ascend_hotfix.words import counted
 
 __all__ = ["JSON_VERSION", "LEDGER", "STATES", "Entry", "Ledger"]
@@ -42,6 +42,8 @@ class Ledger:
         self.entries: dict[tuple[str, str, str], Entry] = {}
         self.findings: list[str] = []
         self.loads = 0
+        self.catalog = ""  # stands for the patches that were read
+        self.place: dict[str, int] = {}  # of this process among the workers
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self.entries.values())
@@ -106,20 +108,17 @@ class Ledger:
             "version": JSON_VERSION,
             "tool_version": __version__,
             "pid": os.getpid(),
+            "process": {**ledgerfiles.process(), **self.place},
+            "toggles": {name: os.environ[name] for name in toggles.ALL if os.environ.get(name)},
+            "catalog": self.catalog,
             "entries": [asdict(entry) for entry in self],
             "findings": self.findings,
         }
 
     def write(self) -> None:
         """Writes the ledger to the folder that ASCEND_HOTFIX_LEDGER names; without it, nothing. Raises OSError."""
-        folder = os.environ.get(toggles.LEDGER, "").strip()
-        if not folder:
-            return
-        os.makedirs(folder, exist_ok=True)
-        path = os.path.join(folder, f"{os.getpid()}.json")
-        with open(path + ".part", "w", encoding="utf-8") as file:
-            json.dump(self.to_json(), file, indent=1)
-        os.replace(path + ".part", path)
+        if folder := toggles.ledger():
+            ledgerfiles.write(folder, json.dumps(self.to_json(), indent=1))
 
 
 LEDGER = Ledger()

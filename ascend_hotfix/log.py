@@ -53,6 +53,13 @@ def contained(what: str, error: BaseException) -> None:
 
 def write_ledger() -> None:
     """Writes the ledger where ASCEND_HOTFIX_LEDGER asks for it; a folder that cannot be written is a finding."""
+    if not toggles.ledger():
+        return
+    from ascend_hotfix import scope
+    from ascend_hotfix.seams import environment
+
+    LEDGER.catalog = scope.catalog().digest()
+    LEDGER.place = environment.place()
     try:
         LEDGER.write()
     except OSError as error:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from ascend_hotfix import finder, log, toggles
+from ascend_hotfix import finder, ledgerfiles, log, toggles
 
 __all__ = ["on_import"]
 
@@ -42,6 +42,8 @@ def _arm(name: str, module: ModuleType) -> None:
     from ascend_hotfix.seams import build, config, describe, layers, lookup, models
 
     if name == "vllm.engine.arg_utils":  # what starts vLLM imports it first of all, and what is logged shows
+        if toggles.ledger():
+            ledgerfiles.server()  # those that this process starts inherit it
         scope.announce_early()
     elif name == "vllm.model_executor.models.utils":
         build.arm(module)

@@ -14,13 +14,14 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from ascend_hotfix import log, toggles
+from ascend_hotfix import ledgerfiles, log, toggles
 
-__all__ = ["CARRIED", "arm"]
+__all__ = ["CARRIED", "arm", "place"]
 
 CARRIED = (*toggles.ALL, toggles.SERVER)
 COPIER = "get_env_vars_to_copy"
@@ -32,7 +33,8 @@ def arm(name: str, module: ModuleType) -> None:
     """Wraps what says, in *module*, which variables a Ray worker gets."""
     if name == "vllm.ray.ray_env":
         original = getattr(module, COPIER, None)
-        if _wrap(module, COPIER, _copied, f"{name}.{COPIER}", "exclude_vars", "additional_vars"):
+        done = _wrap(module, COPIER, _copied, f"{name}.{COPIER}", "exclude_vars", "additional_vars")
+        if done and not getattr(module.__spec__, "_initializing", False):  # others may have bound it by name
             from ascend_hotfix.seams import hooking
 
             hooking.replace_everywhere(original, getattr(module, COPIER), COPIER)
@@ -41,7 +43,7 @@ def arm(name: str, module: ModuleType) -> None:
 
 
 def _wrap(owner: Any, attribute: str, around: Callable[..., Any], target: str, *parameters: str) -> bool:
-    """Puts *around* around ``owner.attribute``, once. A plain function: switched off, wrapt is not imported."""
+    """Puts *around* around ``owner.attribute``, once. A plain function: where all is switched off, wrapt is not imported."""
     original = getattr(owner, attribute, None)
     if original is None or not _takes(original, parameters):
         _drifted(target)
@@ -85,14 +87,33 @@ def _built(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def _prepare() -> None:
+    if toggles.ledger():
+        ledgerfiles.server()
     for name in CARRIED:
         os.environ.setdefault(name, "")
     if toggles.switched_off():
         return
-    for name, entries in ((toggles.PATH, os.environ[toggles.PATH].split(os.pathsep)), (toggles.LEDGER, [os.environ[toggles.LEDGER]])):
+    folders = {toggles.PATH: os.environ[toggles.PATH].split(os.pathsep), toggles.LEDGER: [os.environ[toggles.LEDGER]]}
+    for name, entries in folders.items():
         for entry in filter(None, map(str.strip, entries)):
             if not os.path.isabs(os.path.expanduser(entry)):
                 log.finding(
                     f"{name}: {entry!r} is a relative path. A Ray worker, on this node or another one, begins it in a "
                     f"working folder of its own. Name it from the root, such as {os.path.abspath(entry)}, and have it on every node"
                 )
+
+
+def place() -> dict[str, int]:
+    """Where this process is among the workers: its rank, how many there are, and its stage of the pipeline.
+
+    What is not known yet is left out: before torch.distributed is set up, all of it.
+    """
+    found: dict[str, int] = {}
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        found = {"rank": distributed.get_rank(), "world_size": distributed.get_world_size()}
+    state = sys.modules.get("vllm.distributed.parallel_state")
+    pipeline = getattr(state, "_PP", None)
+    if pipeline is not None:
+        found["pipeline_rank"] = pipeline.rank_in_group
+    return found

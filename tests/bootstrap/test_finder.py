@@ -113,7 +113,9 @@ result = told
 
 
 def test_a_module_that_replaces_itself_is_told_as_its_replacement(fresh):
-    fresh.write({"vllm/engine/arg_utils.py": "import sys, types\nsys.modules[__name__] = types.SimpleNamespace(new=True)\n"})
+    fresh.write(
+        {"vllm/engine/arg_utils.py": "import sys, types\nsys.modules[__name__] = types.SimpleNamespace(new=True)\n"}
+    )
     result = fresh(
         ARMED
         + """
@@ -182,7 +184,9 @@ result = [
 
 def test_an_imported_module_has_its_own_loader_even_while_it_runs(fresh):
     fresh.write(
-        {"vllm/engine/arg_utils.py": "seen = [type(__loader__).__name__, type(__spec__.loader).__name__]\ndef f(): return 1\n"}
+        {
+            "vllm/engine/arg_utils.py": "seen = [type(__loader__).__name__, type(__spec__.loader).__name__]\ndef f(): return 1\n"
+        }
     )
     result = fresh(
         ARMED
@@ -323,7 +327,8 @@ class Other:
 os.remove("vllm/engine/arg_utils.py")
 sys.meta_path.append(Other)
 import vllm.engine.arg_utils
-result = [told, vllm.engine.arg_utils.made, type(vllm.engine.arg_utils.__loader__) is Loader, type(vllm.engine.arg_utils.__spec__.loader) is Loader]
+made = vllm.engine.arg_utils
+result = [told, made.made, type(made.__loader__) is Loader, type(made.__spec__.loader) is Loader]
 """
     )
     assert result == [["vllm.engine.arg_utils"], True, True, True]
@@ -355,7 +360,9 @@ result = [told, type(vllm.engine.arg_utils.__loader__).__name__]
 
 @pytest.mark.parametrize("first", ["wrapt", "ours"])
 def test_beside_an_import_hook_of_wrapt(fresh, first):
-    hook = 'import wrapt\nwrapt.register_post_import_hook(lambda module: told.append("wrapt"), "vllm.engine.arg_utils")\n'
+    hook = (
+        'import wrapt\nwrapt.register_post_import_hook(lambda module: told.append("wrapt"), "vllm.engine.arg_utils")\n'
+    )
     result = fresh(
         (ARMED + hook if first == "wrapt" else hook + ARMED) + "import vllm.engine.arg_utils\nresult = sorted(told)\n",
         path=(str(Path(wrapt.__file__).parents[1]),),

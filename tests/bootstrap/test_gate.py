@@ -141,7 +141,9 @@ def test_modules_imported_before_arming_are_told_at_once(fresh):
 
 
 def test_a_module_that_arms_while_it_is_imported_is_told_when_it_is_complete(fresh):
-    fresh.write({"vllm/engine/arg_utils.py": "from ascend_hotfix import gate\ngate.arm()\nimport vllm.other\nLATE = 1\n"})
+    fresh.write(
+        {"vllm/engine/arg_utils.py": "from ascend_hotfix import gate\ngate.arm()\nimport vllm.other\nLATE = 1\n"}
+    )
     result = fresh("""
         seams.on_import = lambda name, module: told.append((name, hasattr(module, "LATE")))
         import vllm.engine.arg_utils
@@ -252,7 +254,9 @@ result = [before, told, [type(one).__name__ for one in sys.meta_path].index("Fin
     assert result[0] == ["vllm.engine.arg_utils"]
     assert [sorted(result[1][1:3]), result[1][3:]] == [late, [models + "deep", models + "deep.inner"]]
     assert result[2:] == [0, 1]
-    assert f"{late[0]}, {late[1]} were imported past our finder" in fresh.stderr and "Theirs had been put" in fresh.stderr
+    assert (
+        f"{late[0]}, {late[1]} were imported past our finder" in fresh.stderr and "Theirs had been put" in fresh.stderr
+    )
     assert fresh.stderr.count("ascend-hotfix: ") == 1
 
 
