@@ -7,6 +7,7 @@ its place in one step. Nothing here follows a link inside the folder, or waits f
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import multiprocessing
 import os
@@ -85,19 +86,23 @@ def _read(name: str, where: int) -> object:
     try:
         held = os.open(name, _OLD, dir_fd=where)
     except OSError as error:
-        is_link = stat.S_ISLNK(os.stat(name, dir_fd=where, follow_symlinks=False).st_mode)
+        is_link = error.errno in (errno.ELOOP, errno.EMLINK)
         reason = "is a link, which is not followed" if is_link else f"cannot be read: {error.strerror}"
         raise LedgerFileError(reason) from None
-    with open(held, "rb") as file:
+    try:
         state = os.fstat(held)
         if not stat.S_ISREG(state.st_mode):
             raise LedgerFileError("is no regular file")
         if state.st_size > MOST_BYTES:
             raise LedgerFileError(f"is {state.st_size / 1e6:.0f} MB large, which no ledger is")
-        try:
-            return json.loads(file.read(MOST_BYTES + 1))
-        except (ValueError, RecursionError):  # also of text in no encoding
-            raise LedgerFileError("is not JSON") from None
+        with open(held, "rb", closefd=False) as file:
+            return json.loads(file.read(MOST_BYTES))
+    except (ValueError, RecursionError):  # also of text in no encoding
+        raise LedgerFileError("is not JSON") from None
+    except OSError as error:
+        raise LedgerFileError(f"cannot be read: {error.strerror}") from None
+    finally:
+        os.close(held)
 
 
 def server() -> str:
