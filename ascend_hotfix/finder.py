@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-__all__ = ["RAY", "WATCHED", "WATCHED_PACKAGES", "Finder", "install", "watched"]
+__all__ = ["RAY", "WATCHED", "WATCHED_PACKAGES", "Finder", "check", "install", "watched"]
 
 # Where vLLM decides which variables Ray's workers get. Watched when switched off, too: the workers must be told of that.
 RAY = frozenset({"vllm.ray.ray_env", "vllm.v1.executor.ray_executor_v2"})
@@ -197,16 +197,20 @@ class Finder:
 def install() -> None:
     """Puts one :class:`Finder` in front of the meta path and tells the seams of what was imported before.
 
-    Where a finder of ours is there already (of another copy of this package too), it comes to the front again, and
-    the seams are told of what was imported past it.
+    Where a finder of ours is there already (of another copy of this package too), see :func:`check`.
     """
-    ours: list[Any] = [finder for finder in sys.meta_path if _is_ours(finder)]
-    if not ours:
+    if not check():
         sys.meta_path.insert(0, finder := Finder())
         finder.catch_up()
-    elif hasattr(ours[0], "come_first"):  # an older copy of this package has none
+
+
+def check() -> bool:
+    """Brings our finder to the front and tells the seams of what was imported past it. False where there is none."""
+    ours: list[Any] = [finder for finder in sys.meta_path if _is_ours(finder)]
+    if ours and hasattr(ours[0], "come_first"):  # an older copy of this package has none
         ours[0].come_first()
         ours[0].catch_up()
+    return bool(ours)
 
 
 def _is_ours(finder: object) -> bool:

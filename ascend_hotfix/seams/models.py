@@ -13,7 +13,7 @@ import inspect
 from types import ModuleType
 from typing import Any
 
-from ascend_hotfix import log, scope
+from ascend_hotfix import finder, log, scope
 from ascend_hotfix.ledger import LEDGER
 from ascend_hotfix.scope import Scope
 from ascend_hotfix.seams import describe, hooking, ignore, layers, lookup, weights
@@ -50,6 +50,7 @@ def _initialize_model(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs
     if scope.catalog().off:
         return wrapped(*args, **kwargs)
     try:
+        finder.check()  # the model's module may have been imported past it
         current = _open_scope(*args, **kwargs)
     except Exception as error:
         log.contained("opening the scope of the model", error)
