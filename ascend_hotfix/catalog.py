@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import difflib
+import hashlib
 import os
 import re
 import sys
@@ -21,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
-from ascend_hotfix import records, toggles
+from ascend_hotfix import records, toggles, trust
 from ascend_hotfix.names import Refusal, gathering
 from ascend_hotfix.records import Fix, ModelPatch, PatchError, spelled_out
 from ascend_hotfix.versions import fits, parse
@@ -111,6 +112,11 @@ class Catalog:
         """Every model_type that a fix is for."""
         fixes = (fix for source in self.sources.values() for fix in source.patch.fixes)
         return {one for fix in fixes for one in fix.model_types} - {"*"}
+
+    def digest(self) -> str:
+        """Twelve characters that stand for what all patches say: equal in processes that have read the same."""
+        said = sorted(f"{name} {source.patch!r}" for name, source in self.sources.items())
+        return hashlib.sha256("\n".join(said).encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
     def meant(self, name: str) -> str:
         """``; did you mean ...?`` with the known names nearest to *name*, or nothing."""
@@ -244,8 +250,14 @@ def load_catalog(environ: Mapping[str, str] | None = None) -> Catalog:
         if entry.strip():
             for file in _files_of(catalog, entry.strip()):
                 files.setdefault(os.path.realpath(file), file)
+    refused: dict[str, list[str]] = {}
     for file in files.values():
-        _add_file(catalog, file, "user")
+        if why := _distrusted(file):
+            refused.setdefault(why, []).append(_shown(file))
+        else:
+            _add_file(catalog, file, "user")
+    for why, names in refused.items():
+        catalog.problems.append(f"{ENV_PATH}: {', '.join(names)}: not run, because {why}")
     _add_entry_points(catalog)
     for file in shipped_files():
         _add_file(catalog, file, "shipped")
@@ -263,8 +275,9 @@ def shipped_files() -> list[Path]:
 
 def _files_of(catalog: Catalog, entry: str) -> list[Path]:
     """The patch files of one entry of ASCEND_HOTFIX_PATH; an entry that names none is a problem."""
+    path = Path(entry)
     try:
-        path = Path(entry).expanduser()
+        path = path.expanduser()
         if not path.is_dir():
             if path.is_file():
                 return [path]
@@ -279,10 +292,23 @@ def _files_of(catalog: Catalog, entry: str) -> list[Path]:
         reason = error.strerror or str(error)
     except RuntimeError as error:  # a home folder that nobody has
         reason = str(error)
+    if not path.is_absolute():
+        reason += f" in {os.getcwd()}, the working folder of this process"
     catalog.problems.append(
         f"{ENV_PATH}: {_shown(entry)}: {reason}; expected patch files or folders of patch files, joined by {os.pathsep!r}"
     )
     return []
+
+
+def _distrusted(file: Path) -> str:
+    """Why a patch is not run, or an empty string.
+
+    What leads nowhere is told where it is read. Whoever could make it lead somewhere has been objected to by then.
+    """
+    try:
+        return _shown(trust.objection(file))
+    except OSError:
+        return ""
 
 
 def _add_file(catalog: Catalog, file: Path, kind: Kind) -> None:

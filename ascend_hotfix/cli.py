@@ -193,7 +193,13 @@ def build_parser() -> argparse.ArgumentParser:
     listing.add_argument("--json", action="store_true", help="print one JSON object (docs/list-json.md)")
     listing.set_defaults(command=_delegate("ascend_hotfix.listing"))
 
-    status = commands.add_parser("status", help="what would be armed here: versions, toggle, patches, problems")
+    status = commands.add_parser(
+        "status",
+        help="what would be armed here, or with --ledger, what is patched in each process of a server",
+        description="What would be armed here: versions, toggles, patches. Exit code: 0, or 1 where there is a problem. "
+        "With --ledger: 1 also where some processes of one server are patched and others are not, 2 without any ledger.",
+    )
+    status.add_argument("--ledger", metavar="DIR", help="the folder that ASCEND_HOTFIX_LEDGER names for a server")
     status.set_defaults(command=_delegate("ascend_hotfix.status"))
 
     verify = commands.add_parser("verify", help="check that every patch still finds its targets in the installed vLLM")

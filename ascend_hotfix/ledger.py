@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 
-from ascend_hotfix import __version__, toggles
+from ascend_hotfix import __version__, ledgerfiles, toggles
 from ascend_hotfix.words import counted
 
 __all__ = ["JSON_VERSION", "LEDGER", "STATES", "Build", "Entry", "Ledger"]
@@ -72,6 +72,8 @@ class Ledger:
         self._early: dict[Key, Entry] = {}
         self._current = _Current()
         self._lock = threading.Lock()
+        self.catalog = ""  # stands for the patches that were read
+        self.place: dict[str, int] = {}  # of this process among the workers
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(list(self.entries.values()))
@@ -194,6 +196,9 @@ class Ledger:
             "version": JSON_VERSION,
             "tool_version": __version__,
             "pid": os.getpid(),
+            "process": {**ledgerfiles.process(), **self.place},
+            "toggles": {name: os.environ[name] for name in toggles.ALL if os.environ.get(name)},
+            "catalog": self.catalog,
             "entries": [asdict(entry) for entry in self],
             "findings": self.findings,
             "models": [
@@ -204,14 +209,8 @@ class Ledger:
 
     def write(self) -> None:
         """Writes the ledger to the folder that ASCEND_HOTFIX_LEDGER names; without it, nothing. Raises OSError."""
-        folder = os.environ.get(toggles.LEDGER, "").strip()
-        if not folder:
-            return
-        os.makedirs(folder, exist_ok=True)
-        path = os.path.join(folder, f"{os.getpid()}.json")
-        with open(path + ".part", "w", encoding="utf-8") as file:
-            json.dump(self.to_json(), file, indent=1)
-        os.replace(path + ".part", path)
+        if folder := toggles.ledger():
+            ledgerfiles.write(folder, json.dumps(self.to_json(), indent=1))
 
 
 def _used(entries: Iterable[Entry]) -> dict[str, int]:

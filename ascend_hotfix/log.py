@@ -57,9 +57,14 @@ def write_ledger(*, seldom: bool = False) -> None:
 
     *seldom*: not if it was written within the last second. A trainer may push its tensors one by one.
     """
-    if not os.environ.get(toggles.LEDGER) or (seldom and time.monotonic() - _Written.at < 1):
+    if not toggles.ledger() or (seldom and time.monotonic() - _Written.at < 1):
         return
     _Written.at = time.monotonic()
+    from ascend_hotfix import scope
+    from ascend_hotfix.seams import environment
+
+    LEDGER.catalog = scope.catalog().digest()
+    LEDGER.place = environment.place()
     try:
         LEDGER.write()
     except OSError as error:

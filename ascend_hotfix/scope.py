@@ -90,7 +90,7 @@ class _State(threading.local):
 
 _STATE = _State()
 _LOCK = threading.RLock()
-_CATALOG: tuple[tuple[str | None, ...], Catalog] | None = None
+_CATALOG: tuple[tuple[str, ...], Catalog] | None = None
 _VERSIONS: dict[str, str] = {}
 _SCOPES: dict[tuple[tuple[str, ...], tuple[str, ...], int, str], Scope] = {}
 _MOST_SCOPES = 64
@@ -111,7 +111,7 @@ def catalog() -> Catalog:
     A Ray worker imports vLLM first and is told the driver's environment afterwards.
     """
     global _CATALOG
-    toggles = (os.environ.get(ENV_MODELS), os.environ.get(ENV_PATH))
+    toggles = (os.environ.get(ENV_MODELS, ""), os.environ.get(ENV_PATH, ""))
     with _LOCK:
         if _CATALOG is None or _CATALOG[0] != toggles:
             _SCOPES.clear()

@@ -1,13 +1,16 @@
-"""``ascend-hotfix status``: would a server that starts here be armed, with what, and what is wrong?"""
+"""``ascend-hotfix status``: would a server that starts here be armed, with what, and what is wrong?
+
+With ``--ledger DIR``: what is patched in the servers whose processes have written their ledgers there.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
-from ascend_hotfix import __version__, toggles
+from ascend_hotfix import __version__, servers, toggles
 from ascend_hotfix.catalog import (
     ENV_MODELS,
     Catalog,
@@ -20,7 +23,6 @@ from ascend_hotfix.words import counted
 
 __all__ = ["command", "lines"]
 
-TOGGLES = (toggles.MODELS, toggles.PATH, toggles.STRICT, toggles.LEDGER)
 SHOWN = ("vllm", "vllm-ascend", "transformers", "torch")
 
 
@@ -33,7 +35,7 @@ def lines(catalog: Catalog, versions: Mapping[str, str], *, armed: bool) -> Iter
     """The report; problems come last and start with ``problem:``, each of their mistakes on a line of its own."""
     yield f"ascend-hotfix {__version__} on Python {sys.version.split()[0]}"
     yield "installed: " + ", ".join(f"{name} {versions.get(name, 'not installed')}" for name in SHOWN)
-    for name in TOGGLES:
+    for name in toggles.ALL:
         if name in os.environ:
             yield f"{name}={os.environ[name]}"
     if catalog.off:
@@ -59,7 +61,36 @@ def lines(catalog: Catalog, versions: Mapping[str, str], *, armed: bool) -> Iter
 
 
 def command(arguments: argparse.Namespace) -> int:
-    """Prints the report. Exit code 1 where there is a problem."""
-    report = list(lines(load_catalog(), installed_versions(), armed=is_armed()))
-    print("\n".join(report))
-    return 1 if any(line.startswith("problem:") for line in report) else 0
+    """Prints the report. Exit code 1 where there is a problem, 2 for a folder of ledgers that holds none."""
+    folder: str | None = getattr(arguments, "ledger", None)
+    if folder is not None:
+        return _of_servers(folder)
+    return _print(lines(load_catalog(), installed_versions(), armed=is_armed()))
+
+
+def _of_servers(folder: str) -> int:
+    try:
+        processes, problems = servers.read(folder)
+    except OSError as error:
+        print(
+            f"ascend-hotfix: --ledger {folder}: {error.strerror or error}; expected a folder of ledgers",
+            file=sys.stderr,
+        )
+        return 2
+    if not processes and not problems:
+        print(
+            f"ascend-hotfix: --ledger {folder}: no ledger is there. A process writes one when it has loaded a model, if "
+            f"{toggles.LEDGER} names this folder",
+            file=sys.stderr,
+        )
+        return 2
+    return _print(servers.lines(processes, problems))
+
+
+def _print(report: Iterable[str]) -> int:
+    """Prints each line, what cannot be printed escaped; 1 where one of them is a problem."""
+    wrong = False
+    for line in report:
+        wrong = wrong or line.startswith("problem:")
+        print("".join(one if one.isprintable() or one == "\n" else repr(one)[1:-1] for one in line))
+    return int(wrong)

@@ -5,13 +5,28 @@ The gate and the finder read them in every interpreter, so this module touches n
 
 import os
 
-__all__ = ["LEDGER", "MODELS", "OFF", "PATH", "STRICT", "TOLD", "means_off", "strict", "switched_off"]
+__all__ = [
+    "ALL",
+    "LEDGER",
+    "MODELS",
+    "OFF",
+    "PATH",
+    "SERVER",
+    "STRICT",
+    "TOLD",
+    "ledger",
+    "means_off",
+    "strict",
+    "switched_off",
+]
 
 MODELS = "ASCEND_HOTFIX_MODELS"
 PATH = "ASCEND_HOTFIX_PATH"
 STRICT = "ASCEND_HOTFIX_STRICT"
 LEDGER = "ASCEND_HOTFIX_LEDGER"
+ALL = (MODELS, PATH, STRICT, LEDGER)
 TOLD = "_ASCEND_HOTFIX_TOLD"  # ours: what a process has told of the patches, for those that it starts
+SERVER = "_ASCEND_HOTFIX_SERVER"  # ours: which server the processes belong to that one process has started
 OFF = ("none", "0", "off", "false", "no")
 
 
@@ -28,3 +43,9 @@ def switched_off() -> bool:
 def strict() -> bool:
     """Does ``ASCEND_HOTFIX_STRICT`` ask for errors instead of warnings? Unset, ``0`` and ``off`` do not."""
     return os.environ.get(STRICT, "").strip().lower() not in ("", *OFF)
+
+
+def ledger() -> str:
+    """The folder that ``ASCEND_HOTFIX_LEDGER`` names, or an empty string."""
+    folder = os.environ.get(LEDGER, "").strip()
+    return os.path.expanduser(folder) if folder else ""

@@ -11,7 +11,7 @@ from ascend_hotfix import toggles
 from ascend_hotfix.catalog import read_patch_file
 from ascend_hotfix.cli import build_parser
 from ascend_hotfix.records import RULE_FIELDS
-from ascend_hotfix.status import TOGGLES
+from ascend_hotfix.toggles import ALL as TOGGLES
 
 ROOT = Path(__file__).parents[1]
 READMES = ("README.md", "README.zh.md")

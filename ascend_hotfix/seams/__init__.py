@@ -3,15 +3,15 @@
 ``build``: prefixes given to layers. ``lookup``: names asked of the quant description. ``weights``: tensor
 names on their way into load_weights. ``params``: names by which a loader looks parameters up. ``config``,
 ``describe`` and ``ignore``: what is read of config.json, of the description's file and of the lists of other
-quantization configs. ``layers``: how layers are built. ``tensors``: tensors that need more than a name. Each
-module says where its target lives in every release. The finder calls :func:`on_import`.
+quantization configs. ``layers``: how layers are built. ``tensors``: tensors that need more than a name. ``environment``:
+what Ray's workers are told of the toggles. Each module says where its target lives in every release. The finder calls :func:`on_import`.
 """
 
 from __future__ import annotations
 
 from types import ModuleType
 
-from ascend_hotfix import log, toggles
+from ascend_hotfix import finder, ledgerfiles, log, toggles
 
 __all__ = ["on_import"]
 
@@ -20,8 +20,11 @@ CONFIG_PACKAGES = ("vllm_ascend.quantization.", "vllm_ascend._310p.quantization.
 
 
 def on_import(name: str, module: ModuleType) -> None:
-    """Arms what the just imported *module* holds. Raises nothing of ours, unless strict."""
-    if toggles.switched_off():
+    """Arms what the just imported *module* holds. Raises nothing of ours, unless strict.
+
+    Switched off, it arms nothing but what carries the switch to Ray's workers.
+    """
+    if toggles.switched_off() and name not in finder.RAY:
         return
     try:
         _arm(name, module)
@@ -30,12 +33,17 @@ def on_import(name: str, module: ModuleType) -> None:
 
 
 def _arm(name: str, module: ModuleType) -> None:
-    from ascend_hotfix import scope
-    from ascend_hotfix.seams import build, config, describe, environment, layers, lookup, models
+    if name in finder.RAY:
+        from ascend_hotfix.seams import environment
 
-    if name == "vllm.envs":
-        environment.arm(module)
-    elif name == "vllm.engine.arg_utils":  # what starts vLLM imports it first of all, and what is logged shows
+        environment.arm(name, module)
+        return
+    from ascend_hotfix import scope
+    from ascend_hotfix.seams import build, config, describe, layers, lookup, models
+
+    if name == "vllm.engine.arg_utils":  # what starts vLLM imports it first of all, and what is logged shows
+        if toggles.ledger():
+            ledgerfiles.server()  # those that this process starts inherit it
         scope.announce_early()
     elif name == "vllm.model_executor.models.utils":
         build.arm(module)

@@ -14,7 +14,7 @@ import weakref
 from types import ModuleType
 from typing import Any
 
-from ascend_hotfix import log, scope
+from ascend_hotfix import finder, log, scope
 from ascend_hotfix.ledger import LEDGER, Build
 from ascend_hotfix.scope import Scope
 from ascend_hotfix.seams import describe, hooking, ignore, instances, layers, lookup, weights
@@ -58,6 +58,7 @@ def _initialize_model(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs
     except Exception as error:
         log.contained("arming the ends of a load", error)
     try:
+        finder.check()  # the model's module may have been imported past it
         vllm_config = args[0] if args else kwargs["vllm_config"]
         current = _open_scope(*args, **kwargs)
         asked = _Asked(vllm_config, kwargs.get("model_config") or vllm_config.model_config)

@@ -21,11 +21,11 @@ def test_tells_after_the_module_has_been_executed(fresh):
         ARMED
         + """
 seams.on_import = lambda name, module: told.append((name, module.LATE, module is sys.modules[name]))
-import vllm.envs
+import vllm.engine.arg_utils
 result = told
 """
     )
-    assert result == [["vllm.envs", 1, True]]
+    assert result == [["vllm.engine.arg_utils", 1, True]]
 
 
 def test_tells_of_exact_names_and_of_everything_below_a_watched_package(fresh):
@@ -33,13 +33,13 @@ def test_tells_of_exact_names_and_of_everything_below_a_watched_package(fresh):
     result = fresh(
         ARMED
         + """
-import vllm.envs, vllm.other, vllm.model_executor.models.llama, vllm.model_executor.models.deep.inner
+import vllm.engine.arg_utils, vllm.other, vllm.model_executor.models.llama, vllm.model_executor.models.deep.inner
 import vllm_ascend.patch.worker
 result = told
 """
     )
     assert result == [
-        "vllm.envs",
+        "vllm.engine.arg_utils",
         f"{MODELS}.utils",
         f"{MODELS}.llama",
         f"{MODELS}.deep",
@@ -68,12 +68,12 @@ def test_tells_again_after_a_reload(fresh):
     result = fresh(
         ARMED
         + """
-import importlib, vllm.envs
-importlib.reload(vllm.envs)
-result = [told, vllm.envs.__spec__.loader is vllm.envs.__loader__, type(vllm.envs.__loader__).__name__]
+import importlib, vllm.engine.arg_utils
+importlib.reload(vllm.engine.arg_utils)
+result = [told, vllm.engine.arg_utils.__spec__.loader is vllm.engine.arg_utils.__loader__, type(vllm.engine.arg_utils.__loader__).__name__]
 """
     )
-    assert result == [["vllm.envs"] * 2, True, "SourceFileLoader"]
+    assert result == [["vllm.engine.arg_utils"] * 2, True, "SourceFileLoader"]
 
 
 def test_a_lazily_loaded_module_is_told_when_it_is_executed(fresh):
@@ -81,9 +81,9 @@ def test_a_lazily_loaded_module_is_told_when_it_is_executed(fresh):
         ARMED
         + """
 import importlib.util
-spec = importlib.util.find_spec("vllm.envs")
+spec = importlib.util.find_spec("vllm.engine.arg_utils")
 spec.loader = importlib.util.LazyLoader(spec.loader)
-module = sys.modules["vllm.envs"] = importlib.util.module_from_spec(spec)
+module = sys.modules["vllm.engine.arg_utils"] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
 seams.on_import = lambda name, module: told.append((name, module.LATE))
 result = [list(told)]
@@ -91,34 +91,36 @@ module.LATE
 result += [told, type(module.__loader__).__name__]
 """
     )
-    assert result == [[], [["vllm.envs", 1]], "SourceFileLoader"]
+    assert result == [[], [["vllm.engine.arg_utils", 1]], "SourceFileLoader"]
 
 
 def test_a_private_copy_is_told_as_itself(fresh):
     result = fresh(
         ARMED
         + """
-import importlib.util, vllm.envs
-public = vllm.envs
-del sys.modules["vllm.envs"]
-spec = importlib.util.find_spec("vllm.envs")
-sys.modules["vllm.envs"] = public
+import importlib.util, vllm.engine.arg_utils
+public = vllm.engine.arg_utils
+del sys.modules["vllm.engine.arg_utils"]
+spec = importlib.util.find_spec("vllm.engine.arg_utils")
+sys.modules["vllm.engine.arg_utils"] = public
 copy = importlib.util.module_from_spec(spec)
 seams.on_import = lambda name, module: told.append(module is copy)
 spec.loader.exec_module(copy)
 result = told
 """
     )
-    assert result == ["vllm.envs", True]
+    assert result == ["vllm.engine.arg_utils", True]
 
 
 def test_a_module_that_replaces_itself_is_told_as_its_replacement(fresh):
-    fresh.write({"vllm/envs.py": "import sys, types\nsys.modules[__name__] = types.SimpleNamespace(new=True)\n"})
+    fresh.write(
+        {"vllm/engine/arg_utils.py": "import sys, types\nsys.modules[__name__] = types.SimpleNamespace(new=True)\n"}
+    )
     result = fresh(
         ARMED
         + """
 seams.on_import = lambda name, module: told.append(module.new)
-import vllm.envs
+import vllm.engine.arg_utils
 result = told
 """
     )
@@ -133,11 +135,11 @@ def on_import(name, module):
     import vllm.model_executor.models.llama
     told.append(name)
 seams.on_import = on_import
-import vllm.envs
+import vllm.engine.arg_utils
 result = told
 """
     )
-    assert result == [f"{MODELS}.utils", f"{MODELS}.llama", "vllm.envs"]
+    assert result == [f"{MODELS}.utils", f"{MODELS}.llama", "vllm.engine.arg_utils"]
 
 
 def test_threads_importing_the_same_modules_tell_each_once(fresh):
@@ -168,28 +170,30 @@ def test_looking_for_a_spec_executes_and_tells_nothing(fresh):
         ARMED
         + """
 import importlib.machinery, importlib.util, pickle
-spec = importlib.util.find_spec("vllm.envs")
+spec = importlib.util.find_spec("vllm.engine.arg_utils")
 again = pickle.loads(pickle.dumps(spec.loader))
 result = [
-    told, "vllm.envs" in sys.modules, isinstance(spec.loader, importlib.machinery.SourceFileLoader),
-    spec.loader.get_source("vllm.envs"), spec.loader.name, hasattr(spec.loader, "nonesuch"),
+    told, "vllm.engine.arg_utils" in sys.modules, isinstance(spec.loader, importlib.machinery.SourceFileLoader),
+    spec.loader.get_source("vllm.engine.arg_utils"), spec.loader.name, hasattr(spec.loader, "nonesuch"),
     type(again).__name__, again.path == spec.origin,
 ]
 """
     )
-    assert result == [[], False, True, "LATE = 1\n", "vllm.envs", False, "SourceFileLoader", True]
+    assert result == [[], False, True, "LATE = 1\n", "vllm.engine.arg_utils", False, "SourceFileLoader", True]
 
 
 def test_an_imported_module_has_its_own_loader_even_while_it_runs(fresh):
     fresh.write(
-        {"vllm/envs.py": "seen = [type(__loader__).__name__, type(__spec__.loader).__name__]\ndef f(): return 1\n"}
+        {
+            "vllm/engine/arg_utils.py": "seen = [type(__loader__).__name__, type(__spec__.loader).__name__]\ndef f(): return 1\n"
+        }
     )
     result = fresh(
         ARMED
         + """
-import inspect, pickle, vllm.envs
-loader = vllm.envs.__loader__
-result = [vllm.envs.seen, vllm.envs.__spec__.loader is loader, inspect.getsource(vllm.envs.f),
+import inspect, pickle, vllm.engine.arg_utils
+loader = vllm.engine.arg_utils.__loader__
+result = [vllm.engine.arg_utils.seen, vllm.engine.arg_utils.__spec__.loader is loader, inspect.getsource(vllm.engine.arg_utils.f),
           pickle.loads(pickle.dumps(loader)) == loader]
 """
     )
@@ -209,12 +213,12 @@ result = importlib.resources.files(deep).joinpath("table.txt").read_text()
 
 
 def test_running_a_watched_module_as_a_script(fresh):
-    fresh.write({"vllm/envs.py": "NAME = __name__\n"})
+    fresh.write({"vllm/engine/arg_utils.py": "NAME = __name__\n"})
     result = fresh(
         ARMED
         + """
 import runpy
-result = [runpy.run_module("vllm.envs", run_name="__main__")["NAME"], told]
+result = [runpy.run_module("vllm.engine.arg_utils", run_name="__main__")["NAME"], told]
 """
     )
     assert result == ["__main__", []]
@@ -293,16 +297,16 @@ class Loader:
     exec_module = staticmethod(lambda module: module.__dict__.update(made=True))
 class Other:
     find_spec = staticmethod(lambda name, path, target=None:
-        importlib.util.spec_from_loader(name, Loader) if name == "vllm.envs" else None)
+        importlib.util.spec_from_loader(name, Loader) if name == "vllm.engine.arg_utils" else None)
 sys.meta_path.append(Other)
 sys.path_importer_cache.clear()
 import os
-os.remove("vllm/envs.py")
-import vllm.envs
-result = [told, vllm.envs.made, vllm.envs.__loader__ is Loader, vllm.envs.__spec__.loader is Loader]
+os.remove("vllm/engine/arg_utils.py")
+import vllm.engine.arg_utils
+result = [told, vllm.engine.arg_utils.made, vllm.engine.arg_utils.__loader__ is Loader, vllm.engine.arg_utils.__spec__.loader is Loader]
 """
     )
-    assert result == [["vllm.envs"], True, True, True]
+    assert result == [["vllm.engine.arg_utils"], True, True, True]
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 15), reason="Python 3.15 has no load_module any more")
@@ -319,14 +323,15 @@ class Loader:
         return module
 class Other:
     find_spec = staticmethod(lambda name, path, target=None:
-        importlib.util.spec_from_loader(name, Loader()) if name == "vllm.envs" else None)
-os.remove("vllm/envs.py")
+        importlib.util.spec_from_loader(name, Loader()) if name == "vllm.engine.arg_utils" else None)
+os.remove("vllm/engine/arg_utils.py")
 sys.meta_path.append(Other)
-import vllm.envs
-result = [told, vllm.envs.made, type(vllm.envs.__loader__) is Loader, type(vllm.envs.__spec__.loader) is Loader]
+import vllm.engine.arg_utils
+made = vllm.engine.arg_utils
+result = [told, made.made, type(made.__loader__) is Loader, type(made.__spec__.loader) is Loader]
 """
     )
-    assert result == [["vllm.envs"], True, True, True]
+    assert result == [["vllm.engine.arg_utils"], True, True, True]
 
 
 @pytest.mark.parametrize("place", ["0", "len(sys.meta_path)"])
@@ -346,21 +351,23 @@ class Asking:
         finally:
             self.busy = False
 sys.meta_path.insert({place}, Asking())
-import vllm.envs
-result = [told, type(vllm.envs.__loader__).__name__]
+import vllm.engine.arg_utils
+result = [told, type(vllm.engine.arg_utils.__loader__).__name__]
 """
     )
-    assert result == [["vllm.envs"], "SourceFileLoader"]
+    assert result == [["vllm.engine.arg_utils"], "SourceFileLoader"]
 
 
 @pytest.mark.parametrize("first", ["wrapt", "ours"])
 def test_beside_an_import_hook_of_wrapt(fresh, first):
-    hook = 'import wrapt\nwrapt.register_post_import_hook(lambda module: told.append("wrapt"), "vllm.envs")\n'
+    hook = (
+        'import wrapt\nwrapt.register_post_import_hook(lambda module: told.append("wrapt"), "vllm.engine.arg_utils")\n'
+    )
     result = fresh(
-        (ARMED + hook if first == "wrapt" else hook + ARMED) + "import vllm.envs\nresult = sorted(told)\n",
+        (ARMED + hook if first == "wrapt" else hook + ARMED) + "import vllm.engine.arg_utils\nresult = sorted(told)\n",
         path=(str(Path(wrapt.__file__).parents[1]),),
     )
-    assert result == ["vllm.envs", "wrapt"]
+    assert result == ["vllm.engine.arg_utils", "wrapt"]
 
 
 def test_an_error_of_another_finder_passes_unchanged(fresh):
@@ -369,11 +376,11 @@ def test_an_error_of_another_finder_passes_unchanged(fresh):
         + """
 class Other:
     def find_spec(self, name, path=None, target=None):
-        if name == "vllm.envs":
+        if name == "vllm.engine.arg_utils":
             raise PermissionError("no")
 sys.meta_path.insert(1, Other())
 try:
-    import vllm.envs
+    import vllm.engine.arg_utils
 except PermissionError as error:
     result = [str(error), len(ours()[0]._asking)]
 """
@@ -396,7 +403,7 @@ seams.on_import = on_import
 def test_a_failing_hook_is_one_warning_and_the_import_works(fresh):
     result = fresh(
         FAILING.format(error="LookupError('no such target')")
-        + "import vllm.model_executor.models.llama as llama, vllm.envs\nresult = hasattr(llama, 'maybe_prefix')\n"
+        + "import vllm.model_executor.models.llama as llama, vllm.engine.arg_utils\nresult = hasattr(llama, 'maybe_prefix')\n"
     )
     assert result is True
     assert fresh.stderr.count("no such target") == 1
@@ -409,9 +416,9 @@ def test_a_failing_hook_fails_the_import_when_strict(fresh):
         FAILING.format(error="LookupError('no such target')")
         + """
 try:
-    import vllm.envs
+    import vllm.engine.arg_utils
 except LookupError as error:
-    result = [str(error), "vllm.envs" in sys.modules]
+    result = [str(error), "vllm.engine.arg_utils" in sys.modules]
 """,
         ASCEND_HOTFIX_STRICT="1",
     )
@@ -424,7 +431,7 @@ def test_a_request_to_stop_is_not_contained(fresh, error):
         FAILING.format(error=f"{error}()")
         + f"""
 try:
-    import vllm.envs
+    import vllm.engine.arg_utils
 except {error}:
     result = "stopped"
 """
@@ -437,7 +444,7 @@ def test_seams_that_cannot_be_imported_are_one_warning(fresh):
         ARMED
         + """
 sys.modules["ascend_hotfix.seams"] = None
-import vllm.model_executor.models.llama, vllm.envs
+import vllm.model_executor.models.llama, vllm.engine.arg_utils
 result = True
 """
     )

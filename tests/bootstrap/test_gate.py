@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -47,17 +48,34 @@ def test_a_second_copy_of_the_package_does_not_arm_again(fresh):
 
 
 @pytest.mark.parametrize("value", ["none", "0", "off", "false", "no", " NONE ", "Off"])
-def test_switched_off_leaves_the_interpreter_alone(fresh, value):
+def test_switched_off_nothing_is_told_but_what_carries_the_switch_to_ray(fresh, value):
     result = fresh(
         """
-        before = list(sys.meta_path)
         from ascend_hotfix import gate
         gate.arm()
-        result = [sys.meta_path == before, "ascend_hotfix.finder" in sys.modules]
+        import vllm.engine.arg_utils, vllm.model_executor.models.llama, vllm.ray.ray_env
+        gate.arm()
+        result = [told, vllm.model_executor.models.llama.__spec__.loader.__class__ is type(vllm.__spec__.loader)]
         """,
         ASCEND_HOTFIX_MODELS=value,
     )
-    assert result == [True, False]
+    assert result == [["vllm.ray.ray_env"], True]
+
+
+def test_switched_off_an_interpreter_without_vllm_imports_only_gate_and_finder(fresh):
+    result = fresh(
+        """
+        import sys
+        before = set(sys.modules)
+        from ascend_hotfix import gate
+        gate.arm()
+        import json, vllm.other
+        result = sorted(name for name in set(sys.modules) - before if name.startswith("ascend_hotfix"))
+        """,
+        recorder=False,
+        ASCEND_HOTFIX_MODELS="none",
+    )
+    assert result == ["ascend_hotfix", "ascend_hotfix.finder", "ascend_hotfix.gate", "ascend_hotfix.toggles"]
 
 
 @pytest.mark.parametrize("value", ["", "all", "qwen3_moe", "-qwen3_moe", "nonesuch"])
@@ -72,7 +90,7 @@ def test_switching_off_before_vllm_is_imported_still_counts(fresh):
         from ascend_hotfix import gate
         gate.arm()
         os.environ["ASCEND_HOTFIX_MODELS"] = "none"
-        import vllm.envs
+        import vllm.engine.arg_utils
         result = told
     """)
     assert result == []
@@ -84,14 +102,16 @@ def test_switching_on_later_arms_on_the_next_call(fresh):
         import os
         from ascend_hotfix import gate
         gate.arm()
+        import vllm.model_executor.models.utils
         del os.environ["ASCEND_HOTFIX_MODELS"]
         gate.arm()
-        import vllm.envs
+        import vllm.engine.arg_utils
         result = told
         """,
         ASCEND_HOTFIX_MODELS="none",
     )
-    assert result == ["vllm.envs"]
+    assert result == ["vllm.model_executor.models.utils", "vllm.engine.arg_utils"]
+    assert fresh.stderr == ""
 
 
 def test_arming_imports_nothing_but_gate_and_finder(fresh):
@@ -121,16 +141,18 @@ def test_modules_imported_before_arming_are_told_at_once(fresh):
 
 
 def test_a_module_that_arms_while_it_is_imported_is_told_when_it_is_complete(fresh):
-    fresh.write({"vllm/envs.py": "from ascend_hotfix import gate\ngate.arm()\nimport vllm.other\nLATE = 1\n"})
+    fresh.write(
+        {"vllm/engine/arg_utils.py": "from ascend_hotfix import gate\ngate.arm()\nimport vllm.other\nLATE = 1\n"}
+    )
     result = fresh("""
         seams.on_import = lambda name, module: told.append((name, hasattr(module, "LATE")))
-        import vllm.envs
+        import vllm.engine.arg_utils
         result = [list(told)]
         import vllm.model_executor.models.utils
         result.append(told)
     """)
     assert result[0] == []
-    assert ["vllm.envs", True] in result[1] and len(result[1]) == 2
+    assert ["vllm.engine.arg_utils", True] in result[1] and len(result[1]) == 2
 
 
 def test_a_forked_child_inherits_one_finder_and_its_own_seams(fresh):
@@ -142,13 +164,13 @@ def test_a_forked_child_inherits_one_finder_and_its_own_seams(fresh):
         child = os.fork()
         if not child:
             gate.arm()
-            import vllm.envs
+            import vllm.engine.arg_utils
             os.write(write, f"{len(ours())} {told}".encode())
             os._exit(0)
         os.waitpid(child, 0)
         result = [os.read(read, 100).decode(), told]
     """)
-    assert result == ["1 ['vllm.envs']", []]
+    assert result == ["1 ['vllm.engine.arg_utils']", []]
 
 
 def test_a_broken_installation_says_so_in_one_line_and_never_raises(fresh):
@@ -199,3 +221,111 @@ def test_strict(monkeypatch, value, strict):
     if value is not None:
         monkeypatch.setenv(toggles.STRICT, value)
     assert toggles.strict() is strict
+
+
+# A finder that is put in front later (typeguard's, jaxtyping's, a PathFinder of one's own)
+
+IN_FRONT = """
+import importlib.machinery, logging
+logging.basicConfig()
+class Theirs(importlib.machinery.PathFinder):
+    pass
+from ascend_hotfix import gate
+gate.arm()
+import vllm.engine.arg_utils
+"""
+
+
+@pytest.mark.parametrize("theirs", ["Theirs", "Theirs()"])
+def test_what_was_imported_past_us_is_armed_by_the_plugin_and_said(fresh, theirs):
+    result = fresh(
+        IN_FRONT
+        + f"sys.meta_path.insert(0, {theirs})\n"
+        + """
+import vllm.model_executor.models.llama
+before = list(told)
+gate.arm()
+import vllm.model_executor.models.deep.inner
+result = [before, told, [type(one).__name__ for one in sys.meta_path].index("Finder"), len(ours())]
+"""
+    )
+    models = "vllm.model_executor.models."
+    late = sorted([models + "llama", models + "utils"])
+    assert result[0] == ["vllm.engine.arg_utils"]
+    assert [sorted(result[1][1:3]), result[1][3:]] == [late, [models + "deep", models + "deep.inner"]]
+    assert result[2:] == [0, 1]
+    assert (
+        f"{late[0]}, {late[1]} were imported past our finder" in fresh.stderr and "Theirs had been put" in fresh.stderr
+    )
+    assert fresh.stderr.count("ascend-hotfix: ") == 1
+
+
+def test_a_finder_that_has_gone_again_has_not_taken_the_modules_with_it(fresh):
+    result = fresh(
+        IN_FRONT
+        + """
+sys.meta_path.insert(0, Theirs)
+import vllm.model_executor.models.utils
+sys.meta_path.remove(Theirs)
+gate.arm()
+result = told
+"""
+    )
+    assert result == ["vllm.engine.arg_utils", "vllm.model_executor.models.utils"]
+    assert "vllm.model_executor.models.utils was imported past our finder" in fresh.stderr
+
+
+def test_a_module_imported_anew_past_us_is_told_again(fresh):
+    result = fresh(
+        IN_FRONT
+        + """
+sys.meta_path.insert(0, Theirs)
+del sys.modules["vllm.engine.arg_utils"]
+import vllm.engine.arg_utils
+gate.arm()
+gate.arm()
+result = told
+"""
+    )
+    assert result == ["vllm.engine.arg_utils"] * 2
+
+
+def test_a_finder_in_front_that_hides_nothing_is_no_matter(fresh):
+    result = fresh(
+        IN_FRONT
+        + """
+class Idle:
+    def find_spec(self, name, path=None, target=None):
+        return None
+sys.meta_path.insert(0, Idle())
+import vllm.model_executor.models.utils
+others = [one for one in sys.meta_path if one not in ours()]
+gate.arm()
+result = [told, [one for one in sys.meta_path if one not in ours()] == others, len(ours())]
+"""
+    )
+    assert result == [["vllm.engine.arg_utils", "vllm.model_executor.models.utils"], True, 1]
+    assert fresh.stderr == ""
+
+
+@pytest.mark.parametrize("library", ["typeguard", "jaxtyping"])
+def test_the_import_hooks_of_libraries(fresh, library):
+    hook = {
+        "typeguard": "import typeguard; typeguard.install_import_hook(['vllm'])",
+        "jaxtyping": "import jaxtyping; jaxtyping.install_import_hook('vllm', None)",
+    }[library]
+    site = sysconfig.get_path("purelib")
+    result = fresh(
+        IN_FRONT
+        + hook
+        + """
+import vllm.model_executor.models.llama
+before = list(told)
+gate.arm()
+import vllm.model_executor.models.deep.inner
+result = [before, len(told), type(sys.modules["vllm.model_executor.models.deep.inner"].__loader__).__module__]
+""",
+        path=(site,),
+    )
+    assert result[:2] == [["vllm.engine.arg_utils"], 5]
+    assert result[2].split(".")[0] == library  # theirs acts all the same
