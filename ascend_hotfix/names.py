@@ -51,6 +51,7 @@ __all__ = [
 WILDCARD = "*"
 ANY_DEPTH = "**"
 _NUMBER = re.compile(r"[0-9]+")
+MOST_MOVED = 1 << 30
 DIGITS = 9  # of a number in a name; a damaged name may hold thousands
 LONG = 100  # characters of a long name
 MOST_WAYS = LONG**2
@@ -278,6 +279,8 @@ class Layers(_Validated):
         _whole_segments(self, "prefix", self.prefix)
         for label in ("by", "start", "stop"):
             _require(self, label, getattr(self, label), int, "a whole number")
+            if not -MOST_MOVED <= getattr(self, label) <= MOST_MOVED:
+                raise ValueError(f"Layers.{label} lies beyond {MOST_MOVED:,}, and no layer has such a number")
         if WILDCARD in self.prefix:
             raise ValueError(f"{self!r}: prefix takes no '*'; write the segments before the number")
         if not self.by:
@@ -294,8 +297,8 @@ class Layers(_Validated):
         head, rest = _split(self.prefix), _split(name)
         if len(rest) <= len(head) or rest[: len(head)] != head or not _NUMBER.fullmatch(rest[len(head)]):
             return name
-        number = int(rest[len(head)])
-        if not self.start <= number < self.stop:
+        number = number_of(rest[len(head)])
+        if number is None or not self.start <= number < self.stop:
             return name
         return ".".join([*head, str(number + self.by), *rest[len(head) + 1 :]])
 

@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 from ascend_hotfix.doctor.findings import Collector, Finding
 from ascend_hotfix.doctor.schemes import METADATA_LEAVES, is_scheme
 from ascend_hotfix.doctor.texts import Phrase
+from ascend_hotfix.seams.headers import MAX_HEADER
 
 __all__ = [
     "LANGUAGE_CONFIGS",
@@ -58,7 +59,6 @@ OF_FILES = frozenset({"lfs-pointer", "shard-file-absent", "file-unread", "file-t
 """Findings that many files may have for one reason."""
 LANGUAGE_CONFIGS = ("thinker_config", "text_config", "llm_config", "language_config")
 LONGEST = 60  # characters of a value that are shown
-MAX_HEADER = 100_000_000  # bytes; the safetensors library refuses longer headers
 BITS = {
     **dict.fromkeys(("F4",), 4),
     **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
