@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 import sys
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -282,13 +284,20 @@ def test_what_lookups_added_is_not_taken_for_the_checkpoints() -> None:
         assert build.quantized_names(type("Config", (), {"quant_description": description})()) == description.modules()
 
 
-def test_an_override_acts_in_each_scope_whatever_its_address() -> None:
-    """A scope that is gone may leave its id to the next one."""
-    config = AscendQuantConfig({"l.gate.weight": "W8A8", "l.fc.weight": "W8A8"})
-    for number, name in enumerate(("gate", "fc"), start=1):
-        ask(config, f"l.{name}", types=(Scheme(f"l.{name}", "FLOAT"),), override="float", versions={"vllm": ">=0"})
-        assert len({id(one) for one in config.quant_description.overridden}) == number
-    assert set(config.quant_description.values()) == {"FLOAT"}
+def test_a_scope_whose_overrides_were_made_keeps_its_address() -> None:
+    """Were it gone, another could get its id, and be taken for it."""
+    config = AscendQuantConfig({"l.gate.weight": "W8A8"})
+    fix = Fix(
+        id="fix", why="w", refs=("r",), types=(Scheme("l.*", "FLOAT"),), override="float", versions={"vllm": ">=0"}
+    )
+    current = Scope(("tiny",), [Selection("patch", fix)])
+    with scope.pinned(current):
+        config.get_quant_method(object(), "l.gate")
+    held = weakref.ref(current)
+    del current
+    gc.collect()
+    assert held() is not None
+    assert dict(config.quant_description) == {"l.gate.weight": "FLOAT"}
 
 
 def test_an_inherited_method_is_wrapped_once() -> None:
