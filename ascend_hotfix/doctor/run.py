@@ -175,6 +175,7 @@ BLOCKING = (
     "file-truncated",
     "shard-file-absent",
     "config-value",
+    "layer-absent",
 )
 
 

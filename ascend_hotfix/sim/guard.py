@@ -39,7 +39,7 @@ def keep(server: Callable[[], None]) -> None:
     if child == 0:
         end_with_parent()
         os.setsid()
-        os.environ[_FOLDER] = folder
+        os.environ[_FOLDER] = tempfile.tempdir = os.environ["TMPDIR"] = folder
         _serve(server)
     status = -1
     try:
