@@ -15,9 +15,11 @@ __all__ = [
     "MOST_DIMENSIONS",
     "MOST_NAMED",
     "MOST_ODD",
+    "MOST_SEGMENTS",
     "SIZES",
     "fits_in_file",
     "most_of",
+    "overlong",
 ]
 
 SIZES: tuple[tuple[re.Pattern[str], int], ...] = (
@@ -44,8 +46,8 @@ MOST_ODD = 100
 MOST_CAUSES = 500
 """Causes of one code that are told apart; the others are counted with the last of them."""
 
-LONGEST_NAME = 1024
-"""Characters of a tensor's name."""
+LONGEST_NAME, MOST_SEGMENTS = 10_000, 128
+"""Characters and dotted segments of a tensor's name."""
 
 _LARGEST = (1 << 63) - 1
 
@@ -53,6 +55,11 @@ _LARGEST = (1 << 63) - 1
 def most_of(key: str) -> int | None:
     """The most that the key of a config may say, or None where it is no size."""
     return next((most for pattern, most in SIZES if pattern.fullmatch(key)), None)
+
+
+def overlong(name: str) -> bool:
+    """Is *name* no name that a tensor can have?"""
+    return len(name) > MOST_SEGMENTS and (len(name) > LONGEST_NAME or name.count(".") >= MOST_SEGMENTS)
 
 
 def fits_in_file(number: int) -> bool:

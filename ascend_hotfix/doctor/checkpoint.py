@@ -28,7 +28,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ascend_hotfix.doctor.bounds import LONGEST_NAME, MOST_DIMENSIONS, MOST_NAMED, MOST_ODD, fits_in_file
+from ascend_hotfix.doctor.bounds import (
+    LONGEST_NAME,
+    MOST_DIMENSIONS,
+    MOST_NAMED,
+    MOST_ODD,
+    MOST_SEGMENTS,
+    fits_in_file,
+    overlong,
+)
 from ascend_hotfix.doctor.findings import Collector, Finding
 from ascend_hotfix.doctor.schemes import METADATA_LEAVES, is_scheme
 from ascend_hotfix.doctor.texts import Phrase
@@ -344,7 +352,7 @@ def _read_entries(header: Mapping[str, Any], place: str, tensors: dict[str, Tens
             # bool is an int, so compare types: a JSON true is no size
             if not (type(begin) is type(end) is int and fits_in_file(begin) and fits_in_file(end)):
                 raise ValueError(entry)
-            if not _INT.issuperset(map(type, shape)) or len(name) > LONGEST_NAME:
+            if not _INT.issuperset(map(type, shape)) or overlong(name):
                 raise ValueError(entry)
             kind = kinds.get((dtype, shape))
             if kind is None:
@@ -353,8 +361,8 @@ def _read_entries(header: Mapping[str, Any], place: str, tensors: dict[str, Tens
             spans.append((begin, end, name, bits))
     except (KeyError, TypeError, ValueError):
         problem = (
-            f"the entry {printable(name, LONGEST)} needs a name of at most {LONGEST_NAME} characters, dtype, shape (at "
-            f"most {MOST_DIMENSIONS} dimensions) and two data_offsets, numbers below 2**63"
+            f"the entry {printable(name, LONGEST)} needs dtype, shape (at most {MOST_DIMENSIONS} dimensions) and two "
+            f"data_offsets, numbers below 2**63, and a name of at most {LONGEST_NAME} characters and {MOST_SEGMENTS} segments"
         )
         raise _Bad("header-corrupt", problem=problem) from None
     return spans
@@ -393,10 +401,6 @@ def _read_safetensors(path: Path, place: str, found: Collector) -> dict[str, Ten
     return tensors
 
 
-def _overlong(name: str) -> bool:
-    return len(name) > LONGEST_NAME
-
-
 def _texts(entries: Mapping[str, Any]) -> dict[str, str]:
     """The entries that are strings; equal ones share one object, as 140,000 entries hold few different ones."""
     return {name: sys.intern(value) for name, value in entries.items() if isinstance(value, str)}
@@ -410,7 +414,7 @@ def _read_index(path: Path, found: Collector) -> Index | None:
     wrapped = isinstance(content.get("weight_map"), dict)
     entries = content["weight_map"] if wrapped else {k: v for k, v in content.items() if k != "metadata"}
     weight_map = _texts(entries)
-    for name in filter(_overlong, entries):
+    for name in filter(overlong, entries):
         weight_map.pop(name, None)
     files = set(weight_map.values())
     if len(weight_map) < len(entries) or "" in files:
@@ -460,7 +464,7 @@ def _describe(place: str, raw: Mapping[str, Any], tensors: Mapping[str, Tensor],
     strange = [key for key in raw if key not in tensors]
     metadata = {key: raw[key] for key in strange if _is_metadata(key, raw[key])}
     schemes = _texts(raw)
-    for key in (*metadata, *filter(_overlong, raw)):
+    for key in (*metadata, *filter(overlong, raw)):
         schemes.pop(key, None)
     odd: list[str] = []
     if len(schemes) + len(metadata) < len(raw):
