@@ -30,8 +30,8 @@ from typing import Any, NamedTuple
 
 from ascend_hotfix.doctor.bounds import (
     LONGEST_NAME,
+    MOST,
     MOST_DIMENSIONS,
-    MOST_NAMED,
     MOST_ODD,
     MOST_SEGMENTS,
     fits_in_file,
@@ -510,19 +510,26 @@ def _check_numbering(files: Mapping[str, Mapping[str, Tensor]], owner: Index | N
     """Report files that the index names, or the ``-00001-of-00004`` numbering implies, and that are not here."""
     named: Collection[str] = owner.counts if owner is not None else ()
     needed = _needed(owner, files) if owner is not None else ()
-    absent = {name: Phrase("named in", file=owner.file) for name in needed if owner is not None and name not in files}
+    absent = {
+        name: (Phrase("named in", file=owner.file), 1) for name in needed if owner is not None and name not in files
+    }
     counted: set[tuple[str, str]] = set()
     for name in files:
         match = _NUMBERED.fullmatch(name)
-        if match is None or (match["stem"], match["total"]) in counted or len(absent) > MOST_NAMED:
+        if match is None or (match["stem"], match["total"]) in counted:
             continue
         counted.add((match["stem"], match["total"]))
-        for number in range(1, int(match["total"]) + 1):
-            sibling = f"{match['stem']}-{number:05d}-of-{match['total']}.safetensors"
+        total, why = int(match["total"]), Phrase("numbered up to", total=match["total"])
+        # nobody has made thousands of files: of those the first that is absent stands for all
+        each, many = (total, 1) if total <= MOST else (min(total, len(files) + 1), total - len(files))
+        siblings = (f"{match['stem']}-{number:05d}-of-{match['total']}.safetensors" for number in range(1, each + 1))
+        for sibling in siblings:
             if sibling not in files and sibling not in named:
-                absent.setdefault(sibling, Phrase("numbered up to", total=match["total"]))
-    for name, why in absent.items():
-        found.add("shard-file-absent", name, place=name, source=why)
+                absent.setdefault(sibling, (why, max(many, 1)))
+                if total > MOST:
+                    break
+    for name, (why, many) in absent.items():
+        found.add("shard-file-absent", name, place=name, count=many, source=why)
 
 
 def _owner(indexes: tuple[Index, ...], files: Mapping[str, object]) -> Index | None:
@@ -620,7 +627,12 @@ def _united(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(
         one
         if not others
-        else replace(one, place="", count=len(others) + 1, examples=(*one.examples, *others[0].examples))
+        else replace(
+            one,
+            place="",
+            count=one.count + sum(other.count for other in others),
+            examples=(*one.examples, *others[0].examples),
+        )
         for one, *others in alike.values()
     )
 

@@ -25,6 +25,7 @@ from ascend_hotfix.doctor.findings import pattern
 from ascend_hotfix.doctor.observe import Box, Description, Frame, Recorder, Region, Viewed, box_of, uncovered, watching
 from ascend_hotfix.names import matches
 from ascend_hotfix.records import Reuse
+from ascend_hotfix.words import printable, text_of
 
 __all__ = ["Part", "Refused", "fused_rows", "meta_tensors", "observe"]
 
@@ -195,8 +196,8 @@ def _location(error: BaseException) -> str:
 
 
 def _text(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0][:300] if lines else ""
+    lines = text_of(error).strip().splitlines()
+    return printable(lines[0], 300) if lines else ""
 
 
 @contextmanager
@@ -383,6 +384,8 @@ def _load(load: Load, feed: _Feed, recorder: Recorder, part: Part) -> None:
                 for _ in feed:
                     pass
             break
+        except MemoryError:
+            raise
         except Exception as error:
             if not feed.refuse(error):
                 part.failure = f"{type(error).__name__}: {_text(error)}"
@@ -538,6 +541,8 @@ def observe(
     with _asking(recorder, config_class) as configs:
         try:
             model, load = build()
+        except MemoryError:  # the bound of the dry run's process; of the model it says nothing
+            raise
         except Exception as error:
             part.failure = f"{type(error).__name__}: {_text(error)}"
             part.failure_place = _location(error)

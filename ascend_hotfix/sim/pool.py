@@ -94,6 +94,8 @@ class Zygote:
             raise
         self.pair: str = hello["pair"]
         self.import_seconds: float = hello["seconds"]
+        self.scratch: str = hello["scratch"]
+        """A folder that is removed when the server ends."""
 
     def call(
         self,
@@ -203,7 +205,8 @@ def serve(*, arm: bool) -> None:
     importlib.import_module("torch").set_num_threads(1)  # a thread pool does not survive the fork
     gc.collect()
     gc.freeze()  # no case frees what was imported, and looking at it again and again takes seconds
-    _answer(answers, {"pair": str(lab.installed_pair()), "seconds": round(time.monotonic() - started, 1)})
+    seconds = round(time.monotonic() - started, 1)
+    _answer(answers, {"pair": str(lab.installed_pair()), "seconds": seconds, "scratch": tempfile.gettempdir()})
     for line in requests:
         _answer(answers, run_forked(json.loads(line)))
 
