@@ -26,6 +26,7 @@ from ascend_hotfix import records, toggles, trust
 from ascend_hotfix.names import Refusal, gathering
 from ascend_hotfix.records import Fix, ModelPatch, PatchError, spelled_out
 from ascend_hotfix.versions import fits, parse
+from ascend_hotfix.words import printable, said, text_of
 
 __all__ = ["Catalog", "Selection", "Source", "installed_versions", "load_catalog", "read_patch_file"]
 
@@ -40,6 +41,7 @@ DISTRIBUTION_NAMES = {
 }
 MOST_BYTES = 1 << 20
 SHIPPED = ("models", "formats", "every")
+LONGEST_VERSION = 200  # characters that are shown
 UPSTREAM = ("vllm", "vllm_ascend", "torch", "torch_npu", "transformers")
 Kind = Literal["user", "package", "shipped"]
 
@@ -215,7 +217,7 @@ def installed_versions() -> dict[str, str]:
             versions[name] = version
     if override := os.environ.get("VLLM_VERSION"):
         versions["vllm"] = override
-    return versions
+    return {name: printable(version, LONGEST_VERSION) for name, version in versions.items()}
 
 
 def _version_of(distribution: str) -> str:
@@ -230,7 +232,7 @@ def version_notes(versions: Mapping[str, str]) -> list[str]:
     """What a person should know about how the versions were read."""
     notes = []
     if override := os.environ.get("VLLM_VERSION"):
-        notes.append(f"VLLM_VERSION={override} is taken for the version of vllm")
+        notes.append(f"VLLM_VERSION={printable(override, LONGEST_VERSION)} is taken for the version of vllm")
     notes += [
         f"{name} {version} is a development version of unknown base: every range is taken to fit"
         for name, version in versions.items()
@@ -345,7 +347,11 @@ def _shown(path: object) -> str:
 def _lines(refusal: Refusal) -> list[str]:
     """Each mistake of a record or rule, with the fix and field where it is."""
     error = refusal.error
-    lines = [f"{error.what}: {one}" for one in error.problems] if isinstance(error, PatchError) else [str(error)]
+    lines = (
+        [f"{error.what}: {one}" for one in error.problems]
+        if isinstance(error, PatchError)
+        else [text_of(error) or type(error).__name__]
+    )
     return [f"{refusal.place}: {line}" if refusal.place else line for line in lines]
 
 
@@ -373,7 +379,7 @@ def _run(module: ModuleType, file: Path) -> list[tuple[int, str]]:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        return [(_line_of(error, file), f"{_said(error)}{_meant(error)}")]
+        return [(_line_of(error, file), f"{said(error)}{_meant(error)}")]
     return []
 
 
@@ -401,18 +407,9 @@ def _imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.module or ""
 
 
-def _said(error: BaseException) -> str:
-    """Kind and text of an exception, in one line."""
-    try:
-        text = " ".join(str(error).split())
-    except Exception:
-        text = ""
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
 def _meant(error: BaseException) -> str:
     """What was probably meant by a record or a field that does not exist."""
-    text = _said(error).partition(": ")[2]
+    text = said(error).partition(": ")[2]
     told = re.search(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", text)
     if isinstance(error, TypeError) and told and is_dataclass(record := getattr(records, told[1], None)):
         wanted, known, what = told[2], [one.name for one in fields(record)], f"fields of {told[1]}"
@@ -461,7 +458,7 @@ def _add_entry_points(catalog: Catalog) -> None:
     try:
         points: Iterator[metadata.EntryPoint] = iter(metadata.entry_points(group=ENTRY_POINTS))
     except Exception as error:  # a broken distribution beside us must not take the server down
-        catalog.problems.append(f"entry points {ENTRY_POINTS!r} cannot be read: {_said(error)}")
+        catalog.problems.append(f"entry points {ENTRY_POINTS!r} cannot be read: {said(error)}")
         return
     for point in points:
         origin = f"{point.dist.name if point.dist else '?'}: entry point {point.name}"
@@ -477,4 +474,4 @@ def _add_entry_points(catalog: Catalog) -> None:
         except PatchError as error:
             catalog.problems.append(f"{origin}: {error}" if error.what != origin else str(error))
         except BaseException as error:
-            catalog.problems.append(f"{origin}: {_said(error)}")
+            catalog.problems.append(f"{origin}: {said(error)}")

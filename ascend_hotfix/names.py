@@ -37,6 +37,7 @@ __all__ = [
 WILDCARD = "*"
 ANY_DEPTH = "**"
 _NUMBERED = re.compile(r"\*[1-9]")
+MOST_MOVED = 1 << 30
 DIGITS = 9  # of a number in a name; a damaged name may hold thousands
 
 
@@ -280,6 +281,8 @@ class Layers(_Validated):
         _whole_segments(self, "prefix", self.prefix)
         for label in ("by", "start", "stop"):
             _require(self, label, getattr(self, label), int, "a whole number")
+            if not -MOST_MOVED <= getattr(self, label) <= MOST_MOVED:
+                raise ValueError(f"Layers.{label} lies beyond {MOST_MOVED:,}, and no layer has such a number")
         if WILDCARD in self.prefix:
             raise ValueError(f"{self!r}: prefix takes no '*'; write the segments before the number")
         if not self.by:

@@ -9,6 +9,7 @@ count them where they belong:
 * A local part (``+empty``, ``+cpu``) says nothing, and neither do zeros at the end: 0.18 is 0.18.0.
 * A development version counts as the version that it names. One of unknown base (``0.1.dev123+gabc``, what a source
   checkout reports), or a text that is no version (``main``), fits every range and is reported.
+* A number of more than 40 digits is none, so what has one is no version.
 * A distribution that is not installed fits no range. ``VLLM_VERSION``, where it is set, is the version of vllm.
 
 | range | fits | does not fit |
@@ -36,10 +37,13 @@ from collections.abc import Iterator
 
 __all__ = ["fits", "parse", "range_problem"]
 
+DIGITS = 40  # of one number of a version: a commit's is no longer, and Python reads no more than 4,300
+LONGEST = 200  # characters of a clause that are shown
 _VERSION = re.compile(
-    r"v?(?P<release>\d+(?:\.\d+)*)(?:[-_.]?(?P<pre>a|b|c|rc|alpha|beta|pre|preview)[-_.]?(?P<pre_n>\d*))?"
-    r"(?:(?:[-_.]?(?:post|rev|r)[-_.]?(?P<post>\d*))|-(?P<post_implicit>\d+))?"
-    r"(?:[-_.]?dev[-_.]?(?P<dev>\d*))?(?:\+[a-z0-9._-]+)?",
+    r"v?(?P<release>\d{1,DIGITS}(?:\.\d{1,DIGITS})*)"
+    r"(?:[-_.]?(?P<pre>a|b|c|rc|alpha|beta|pre|preview)[-_.]?(?P<pre_n>\d{0,DIGITS}))?"
+    r"(?:(?:[-_.]?(?:post|rev|r)[-_.]?(?P<post>\d{0,DIGITS}))|-(?P<post_implicit>\d{1,DIGITS}))?"
+    r"(?:[-_.]?dev[-_.]?(?P<dev>\d{0,DIGITS}))?(?:\+[a-z0-9._-]+)?".replace("DIGITS", str(DIGITS)),
     re.IGNORECASE,
 )
 _CLAUSE = re.compile(r"\s*(<=|>=|==|!=|<|>)\s*([^\s,]+)\s*")
@@ -74,9 +78,9 @@ def _clauses(spec: str) -> list[tuple[str, str]]:
     for part in spec.split(","):
         found = _CLAUSE.fullmatch(part)
         if found is None or parse(found[2].removesuffix(".*")) is None:
-            raise ValueError(f"{part.strip()!r} is no version clause; write such as '>=0.11,<0.13'")
+            raise ValueError(f"{_cut(part.strip())} is no version clause; write such as '>=0.11,<0.13'")
         if found[2].endswith(".*") and found[1] not in ("==", "!="):
-            raise ValueError(f"{part.strip()!r}: '.*' goes with == and != only")
+            raise ValueError(f"{_cut(part.strip())}: '.*' goes with == and != only")
         clauses.append((found[1], found[2]))
     return clauses
 
@@ -89,7 +93,12 @@ def range_problem(spec: object) -> str | None:
         clauses = _clauses(spec)
     except ValueError as error:
         return str(error)
-    return None if any(fits(one, spec) for one in _witnesses(clauses)) else f"{spec!r} fits no version"
+    witnesses = (one for one in _witnesses(clauses) if parse(one) is not None)
+    return None if any(fits(one, spec) for one in witnesses) else f"{_cut(spec)} fits no version"
+
+
+def _cut(text: str) -> str:
+    return repr(text) if len(text) <= LONGEST else f"{text[:LONGEST]!r}... ({len(text)} characters)"
 
 
 def _witnesses(clauses: list[tuple[str, str]]) -> Iterator[str]:

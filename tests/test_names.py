@@ -421,3 +421,14 @@ def test_a_pattern_matches_as_the_regular_expression_of_its_segments(pattern, na
 )
 def test_the_number_of_a_layer(name: str, number: int | None) -> None:
     assert layer_number(name) == number
+
+
+def test_a_layer_number_of_thousands_of_digits_is_left_alone():
+    name = f"model.layers.{'9' * 5000}.weight"
+    assert Layers("model.layers", 30, stop=30).apply(name) == name
+
+
+@pytest.mark.parametrize("bounds", [{"by": 10**5000}, {"by": 1, "start": 10**5000}, {"by": 1, "stop": 10**5000}])
+def test_a_rule_for_numbers_that_no_layer_has_is_refused_in_words(bounds):
+    with pytest.raises(ValueError, match="no layer has such a number"):
+        Layers("model.layers", **bounds)

@@ -151,3 +151,16 @@ def test_any_text_is_a_version_or_of_unknown_base(text):
 def test_any_text_is_a_range_or_has_a_problem(text):
     if range_problem(text) is None:
         assert fits("0.30.0", text) in (True, False)
+
+
+@pytest.mark.parametrize("version", ["9" * 5000, "0.18rc" + "9" * 5000, "0.18.post" + "9" * 5000, "0.18-" + "9" * 5000])
+def test_a_number_of_thousands_of_digits_is_no_version(version):
+    assert parse(version) is None
+    assert fits(version, ">=0.18")
+    assert "no version clause" in range_problem(f">={version}")
+    assert len(range_problem(f">={version}")) < 500
+
+
+def test_a_bound_of_the_longest_numbers_can_fit():
+    assert range_problem(f">0.18.post{'9' * 40}") is None
+    assert range_problem(f"<{'9' * 40},>{'9' * 40}") is not None

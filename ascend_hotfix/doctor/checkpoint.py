@@ -13,6 +13,7 @@ from __future__ import annotations
 import codecs
 import functools
 import gc
+import itertools
 import json
 import math
 import os
@@ -27,9 +28,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ascend_hotfix.doctor.bounds import (
+    LONGEST_NAME,
+    MOST,
+    MOST_DIMENSIONS,
+    MOST_ODD,
+    MOST_SEGMENTS,
+    fits_in_file,
+    overlong,
+)
 from ascend_hotfix.doctor.findings import Collector, Finding
 from ascend_hotfix.doctor.schemes import METADATA_LEAVES, is_scheme
 from ascend_hotfix.doctor.texts import Phrase
+from ascend_hotfix.seams.headers import MAX_HEADER
+from ascend_hotfix.words import printable
 
 __all__ = [
     "LANGUAGE_CONFIGS",
@@ -58,7 +70,6 @@ OF_FILES = frozenset({"lfs-pointer", "shard-file-absent", "file-unread", "file-t
 """Findings that many files may have for one reason."""
 LANGUAGE_CONFIGS = ("thinker_config", "text_config", "llm_config", "language_config")
 LONGEST = 60  # characters of a value that are shown
-MAX_HEADER = 100_000_000  # bytes; the safetensors library refuses longer headers
 BITS = {
     **dict.fromkeys(("F4",), 4),
     **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
@@ -216,19 +227,28 @@ def _keys(content: Any) -> int:
     return own + sum([_keys(value) for value in held if type(value) in _NESTS])
 
 
+def _beginning(value: Any) -> str:
+    """The first characters of *value* as JSON, made no further than they are shown."""
+    if isinstance(value, str):
+        return json.dumps(value[:LONGEST])[:LONGEST]
+    pieces = itertools.islice(json.JSONEncoder().iterencode(value), LONGEST)
+    return "".join(piece[:LONGEST] for piece in pieces)[:LONGEST]
+
+
 def _repeated(text: str, content: Any) -> list[str]:
     """Keys that an object of JSON *text* has more than once with different values, with these values.
 
-    *content* is what was read from it, without the repeated ones. Only where the text has more colons than that has
-    keys, it is read again, pair by pair: for every file that would take half as long again.
+    *content* is what was read from it, without the repeated ones. The first :data:`MOST_ODD` are told. Only where the
+    text has more colons than that has keys, it is read again, pair by pair: for every file that would take half as long
+    again.
     """
     found: list[str] = []
 
     def unite(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         first: dict[str, Any] = {}
         for key, value in pairs:
-            if first.setdefault(key, value) != value:
-                found.append(f"{key} ({json.dumps(first[key])[:LONGEST]}, then {json.dumps(value)[:LONGEST]})")
+            if len(found) < MOST_ODD and first.setdefault(key, value) != value:
+                found.append(f"{key} ({_beginning(first[key])}, then {_beginning(value)})")
         return dict(pairs)
 
     if isinstance(content, dict) and text.count(":") != _keys(content):
@@ -311,8 +331,8 @@ def _raw_header(path: Path) -> tuple[dict[str, Any], int, int]:
 
 
 def _bits(dtype: str, shape: tuple[int, ...]) -> int | None:
-    """Bits that a tensor takes, None where *dtype* is unknown. Raises ValueError for a negative extent."""
-    if min(shape, default=0) < 0:
+    """Bits that a tensor takes, None where *dtype* is unknown. Raises ValueError for a shape that no tensor can have."""
+    if len(shape) > MOST_DIMENSIONS or not all(map(fits_in_file, shape)):
         raise ValueError(shape)
     bits = BITS.get(dtype)
     return bits and bits * math.prod(shape)
@@ -330,7 +350,9 @@ def _read_entries(header: Mapping[str, Any], place: str, tensors: dict[str, Tens
         for name, entry in header.items():
             dtype, shape, (begin, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
             # bool is an int, so compare types: a JSON true is no size
-            if not (type(begin) is type(end) is int and begin >= 0 <= end and _INT.issuperset(map(type, shape))):
+            if not (type(begin) is type(end) is int and fits_in_file(begin) and fits_in_file(end)):
+                raise ValueError(entry)
+            if not _INT.issuperset(map(type, shape)) or overlong(name):
                 raise ValueError(entry)
             kind = kinds.get((dtype, shape))
             if kind is None:
@@ -338,7 +360,10 @@ def _read_entries(header: Mapping[str, Any], place: str, tensors: dict[str, Tens
             tensors[name], bits = kind
             spans.append((begin, end, name, bits))
     except (KeyError, TypeError, ValueError):
-        problem = f"the entry {name} needs dtype, shape and two data_offsets"
+        problem = (
+            f"the entry {printable(name, LONGEST)} needs dtype, shape (at most {MOST_DIMENSIONS} dimensions) and two "
+            f"data_offsets, numbers below 2**63, and a name of at most {LONGEST_NAME} characters and {MOST_SEGMENTS} segments"
+        )
         raise _Bad("header-corrupt", problem=problem) from None
     return spans
 
@@ -389,6 +414,8 @@ def _read_index(path: Path, found: Collector) -> Index | None:
     wrapped = isinstance(content.get("weight_map"), dict)
     entries = content["weight_map"] if wrapped else {k: v for k, v in content.items() if k != "metadata"}
     weight_map = _texts(entries)
+    for name in filter(overlong, entries):
+        weight_map.pop(name, None)
     files = set(weight_map.values())
     if len(weight_map) < len(entries) or "" in files:
         for name in entries:
@@ -437,7 +464,7 @@ def _describe(place: str, raw: Mapping[str, Any], tensors: Mapping[str, Tensor],
     strange = [key for key in raw if key not in tensors]
     metadata = {key: raw[key] for key in strange if _is_metadata(key, raw[key])}
     schemes = _texts(raw)
-    for key in metadata:
+    for key in (*metadata, *filter(overlong, raw)):
         schemes.pop(key, None)
     odd: list[str] = []
     if len(schemes) + len(metadata) < len(raw):
@@ -483,15 +510,26 @@ def _check_numbering(files: Mapping[str, Mapping[str, Tensor]], owner: Index | N
     """Report files that the index names, or the ``-00001-of-00004`` numbering implies, and that are not here."""
     named: Collection[str] = owner.counts if owner is not None else ()
     needed = _needed(owner, files) if owner is not None else ()
-    absent = {name: Phrase("named in", file=owner.file) for name in needed if owner is not None and name not in files}
-    for name in list(files):
+    absent = {
+        name: (Phrase("named in", file=owner.file), 1) for name in needed if owner is not None and name not in files
+    }
+    counted: set[tuple[str, str]] = set()
+    for name in files:
         match = _NUMBERED.fullmatch(name)
-        for number in range(1, int(match["total"]) + 1) if match else ():
-            sibling = f"{match['stem']}-{number:05d}-of-{match['total']}.safetensors"  # type: ignore[index]
+        if match is None or (match["stem"], match["total"]) in counted:
+            continue
+        counted.add((match["stem"], match["total"]))
+        total, why = int(match["total"]), Phrase("numbered up to", total=match["total"])
+        # nobody has made thousands of files: of those the first that is absent stands for all
+        each, many = (total, 1) if total <= MOST else (min(total, len(files) + 1), total - len(files))
+        siblings = (f"{match['stem']}-{number:05d}-of-{match['total']}.safetensors" for number in range(1, each + 1))
+        for sibling in siblings:
             if sibling not in files and sibling not in named:
-                absent.setdefault(sibling, Phrase("numbered up to", total=match["total"]))  # type: ignore[index]
-    for name, why in absent.items():
-        found.add("shard-file-absent", name, place=name, source=why)
+                absent.setdefault(sibling, (why, max(many, 1)))
+                if total > MOST:
+                    break
+    for name, (why, many) in absent.items():
+        found.add("shard-file-absent", name, place=name, count=many, source=why)
 
 
 def _owner(indexes: tuple[Index, ...], files: Mapping[str, object]) -> Index | None:
@@ -589,7 +627,12 @@ def _united(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(
         one
         if not others
-        else replace(one, place="", count=len(others) + 1, examples=(*one.examples, *others[0].examples))
+        else replace(
+            one,
+            place="",
+            count=one.count + sum(other.count for other in others),
+            examples=(*one.examples, *others[0].examples),
+        )
         for one, *others in alike.values()
     )
 

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from ascend_hotfix.doctor.bounds import most_of
 from ascend_hotfix.doctor.checkpoint import LANGUAGE_CONFIGS, LONGEST, language_configs
 from ascend_hotfix.doctor.findings import Collector
 
@@ -16,6 +17,7 @@ __all__ = ["DRAFT_COUNTS", "EXPERT_COUNTS", "SIZE", "check_config"]
 
 EXPERT_COUNTS = ("n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts")
 DRAFT_COUNTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
+QUANTIZATION = ("quantization_config", "compression_config")
 NESTED = (*LANGUAGE_CONFIGS, "vision_config", "audio_config")
 
 
@@ -43,7 +45,7 @@ RULES: dict[str, Rule] = {
     "architectures": (_strings, "a list of strings"),
     **dict.fromkeys(("num_hidden_layers", "hidden_size", "vocab_size", "num_attention_heads"), SIZE),
     **dict.fromkeys((*EXPERT_COUNTS, *DRAFT_COUNTS), COUNT),
-    **dict.fromkeys((*NESTED, "quantization_config", "compression_config"), OBJECT),
+    **dict.fromkeys((*NESTED, *QUANTIZATION), OBJECT),
     **dict.fromkeys(("model_type", "dtype", "torch_dtype"), TEXT),
     "tie_word_embeddings": SWITCH,
 }
@@ -66,10 +68,27 @@ def _wrong(config: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         for key, value in inner.items():
             if value != value:  # NaN alone is unlike itself; Python's json takes it, and so does the model
                 yield f"{path}.{key}" if path else key, "NaN", "a number"
+    for path, inner in _all_configs(config):
+        for key, value in inner.items():
+            most = most_of(key)
+            if most is not None and any(
+                one > most for one in (value if isinstance(value, list) else [value]) if _size(one)
+            ):
+                yield f"{path}.{key}" if path else key, _shown(value), f"{SIZE[1]}, at most {most}"
     block = config.get("quantization_config")
     method = block.get("quant_method") if isinstance(block, dict) else None
     if not TEXT[0](method):
         yield "quantization_config.quant_method", _shown(method), TEXT[1]
+
+
+def _all_configs(config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """*config* and every config inside it, as (dotted path, config); not what says how it is quantized."""
+    queue: list[tuple[str, Mapping[str, Any]]] = [("", config)]
+    for path, current in queue:
+        yield path, current
+        for key, value in current.items():
+            if isinstance(value, dict) and key.endswith("config") and key not in QUANTIZATION:
+                queue.append((f"{path}.{key}" if path else key, value))
 
 
 def check_config(config: Mapping[str, Any], found: Collector) -> None:

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ascend_hotfix.doctor.bounds import MOST
+
 __all__ = ["IN_LIST", "draft_part", "draft_tensors", "is_of_draft"]
 
 IN_LIST = re.compile(r"(.*?)\.([0-9]{1,9})\.")
@@ -58,7 +60,7 @@ def _layers(config: Mapping[str, Any]) -> int:
 
 def draft_tensors(names: Iterable[str], config: Mapping[str, Any]) -> set[str]:
     """The tensors of draft layers: numbered from ``num_hidden_layers`` on, or in a part that is called the draft's."""
-    layers = _layers(config)
+    layers = min(_layers(config), MOST)
     found = set()
     numbered: dict[str, dict[int, list[str]]] = {}
     front, layer = "\0", list[str]()  # the names of a layer mostly follow each other

@@ -22,6 +22,7 @@ from ascend_hotfix.doctor.findings import Collector, Finding, worst_first
 from ascend_hotfix.doctor.judge import judge
 from ascend_hotfix.doctor.rehearsal import Part, observe
 from ascend_hotfix.doctor.report import CouldNotRun
+from ascend_hotfix.words import printable, text_of
 
 if TYPE_CHECKING:
     from ascend_hotfix.doctor.report import Report
@@ -29,8 +30,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Split", "check", "rehearse", "run", "start", "toggle_env"]
 
-CASE_SECONDS = 3600.0
-"""No dry run seen took more than a minute; this only ends one that hangs."""
+CASE_SECONDS = 1200.0
+"""No dry run seen took more than a minute; this only ends one that hangs, or that builds what no machine could."""
+
+CASE_MEMORY = 12 << 30
+"""Bytes that a dry run may take. Of the largest checkpoints seen it takes two gigabytes."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,8 @@ def _rehearse(checkpoint: Checkpoint, split: Split, draft: bool) -> Rehearsal:
         try:
             lab.start(lab.make_config(checkpoint.path))
             config = lab.make_config(checkpoint.path, **arguments)
+        except MemoryError:
+            raise
         except Exception as error:
             return _no_config(found, collector, error)
         _pretend(split)
@@ -93,6 +99,8 @@ def _rehearse(checkpoint: Checkpoint, split: Split, draft: bool) -> Rehearsal:
     else:
         try:
             config = lab.make_config(checkpoint.path)
+        except MemoryError:
+            raise
         except Exception as error:
             return _no_config(found, collector, error)
     config_class = type(config.quant_config)
@@ -137,14 +145,14 @@ def _no_config(found: Rehearsal, collector: Collector, error: Exception) -> Rehe
 
 def _short(error: Exception) -> str:
     """The part of an error that says something: pydantic wraps the reason in three lines."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line.strip() for line in text_of(error).splitlines() if line.strip()]
     told = next(
         (line for line in lines if line.startswith(("Value error,", "Assertion failed,"))), lines[0] if lines else ""
     )
     if told.endswith(":") and told is not lines[-1]:  # the reason has a line of its own
         told += " " + lines[lines.index(told) + 1]
     told = told.partition(" [type=")[0].removeprefix("Value error, ").removeprefix("Assertion failed, ")
-    return f"{type(error).__name__}: {told[:300]}"
+    return printable(f"{type(error).__name__}: {told[:300]}")
 
 
 def _import_worker() -> None:
@@ -285,9 +293,18 @@ def call(zygote: Zygote, function: str, env: Mapping[str, str] | None = None, **
 
     try:
         answer: dict[str, Any] = zygote.call(
-            function, timeout=CASE_SECONDS, env=toggle_env() if env is None else env, **arguments
+            function,
+            timeout=CASE_SECONDS,
+            memory=CASE_MEMORY,
+            env=toggle_env() if env is None else env,
+            **arguments,
         )
     except (CaseError, CaseCrash, CaseTimeout) as error:
+        if isinstance(error, CaseError) and error.type == "MemoryError":
+            raise CouldNotRun(
+                f"the dry run needed more than {CASE_MEMORY >> 30} GB, which no model seen does; "
+                "look for a size in config.json that is too large. --static-only checks the files alone"
+            ) from error
         raise CouldNotRun(f"the dry run broke off: {error}") from error
     return answer
 

@@ -16,6 +16,7 @@ from ascend_hotfix.doctor.checkpoint import UNREAD, NotACheckpoint, read_checkpo
 from ascend_hotfix.doctor.dryrun import Rehearsal, Split, call, rehearse, start
 from ascend_hotfix.doctor.report import CouldNotRun, padded
 from ascend_hotfix.doctor.texts import label_of, phrase
+from ascend_hotfix.words import printable
 
 __all__ = ["command", "explain", "lines"]
 
@@ -176,7 +177,7 @@ def command(arguments: argparse.Namespace) -> int:
                 expert_parallel=arguments.enable_expert_parallel,
             )
     except (CouldNotRun, NotACheckpoint) as error:
-        print(f"ascend-hotfix: {error}", file=sys.stderr)
+        print(f"ascend-hotfix: {printable(error)}", file=sys.stderr)
         return 2
-    print("\n".join(lines(told, arguments.language)).rstrip())
+    print("\n".join(printable(line, sys.maxsize) for line in lines(told, arguments.language)).rstrip())
     return 0 if told["tensors"] or told["parts"] or told["described"] else 1

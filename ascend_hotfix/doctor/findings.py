@@ -13,10 +13,12 @@ A finding carries a stable code and the values its sentences are filled with. Th
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from ascend_hotfix.doctor.bounds import MOST_CAUSES
 from ascend_hotfix.doctor.texts import TEXTS, phrase, said_in, text_of
 
 __all__ = ["Collector", "Finding", "Severity", "exit_code", "pattern", "starred", "told_apart", "worst_first"]
@@ -126,11 +128,16 @@ class _Cause:
 
 
 class Collector:
-    """Gathers single observations into findings: the same code, place and params are one cause."""
+    """Gathers single observations into findings: the same code, place and params are one cause.
+
+    Of a damaged file each name may be a cause of its own: beyond :data:`MOST_CAUSES` of a code they count with the last.
+    """
 
     def __init__(self, stage: str = "static") -> None:
         self._stage = stage
         self._causes: dict[tuple[str, str, tuple[tuple[str, str], ...]], _Cause] = {}
+        self._kinds: Counter[str] = Counter()
+        self._last: dict[str, _Cause] = {}
         self._taken: list[Finding] = []
         self.added = 0  # observations, to see whether a check had any
 
@@ -140,8 +147,11 @@ class Collector:
         texts = {name: value if isinstance(value, str) else str(value) for name, value in params.items()}
         key = code, place, tuple(sorted(texts.items()))
         cause = self._causes.get(key)
-        if cause is None:
-            cause = self._causes[key] = _Cause(texts)
+        if cause is None and self._kinds[code] >= MOST_CAUSES:
+            cause = self._last[code]
+        elif cause is None:
+            self._kinds[code] += 1
+            cause = self._causes[key] = self._last[code] = _Cause(texts)
         cause.count += count
         if not example:
             return

@@ -26,6 +26,7 @@ from ascend_hotfix.doctor.observe import Box, Description, Frame, Recorder, Regi
 from ascend_hotfix.names import matches
 from ascend_hotfix.records import Reuse
 from ascend_hotfix.seams.spare import Spare, plain, twins_of
+from ascend_hotfix.words import printable, text_of
 
 __all__ = ["Part", "Refused", "fused_rows", "meta_tensors", "observe"]
 
@@ -198,8 +199,8 @@ def _location(error: BaseException) -> str:
 
 
 def _text(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0][:300] if lines else ""
+    lines = text_of(error).strip().splitlines()
+    return printable(lines[0], 300) if lines else ""
 
 
 @contextmanager
@@ -386,6 +387,8 @@ def _load(load: Load, feed: _Feed, recorder: Recorder, part: Part) -> None:
                 for _ in feed:
                     pass
             break
+        except MemoryError:
+            raise
         except Exception as error:
             if not feed.refuse(error):
                 part.failure = f"{type(error).__name__}: {_text(error)}"
@@ -541,6 +544,8 @@ def observe(
     with _asking(recorder, config_class) as configs:
         try:
             model, load = build()
+        except MemoryError:  # the bound of the dry run's process; of the model it says nothing
+            raise
         except Exception as error:
             part.failure = f"{type(error).__name__}: {_text(error)}"
             part.failure_place = _location(error)

@@ -24,6 +24,7 @@ from ascend_hotfix.doctor.findings import Finding, Severity, worst_first
 from ascend_hotfix.doctor.releases import listed_from
 from ascend_hotfix.doctor.schemes import is_float
 from ascend_hotfix.doctor.texts import label_of, phrase, said_in
+from ascend_hotfix.words import printable
 
 __all__ = [
     "JSON_VERSION",
@@ -42,7 +43,6 @@ JSON_VERSION = 1
 JSON_SCHEMA = "ascend-hotfix/doctor"
 RIGHT, FAULTS, NOT_CHECKED = 0, 1, 2
 COLOURS = {Severity.FAULT: "31;1", Severity.WARNING: "33;1", Severity.NOTE: "36"}
-LONGEST = 2000  # characters of one text that are shown
 LABEL = 10  # columns of the left column
 NOT_FIRST = "\uff0c\u3002\uff1b\uff1a\u3001\uff09"  # Chinese punctuation that no line begins with
 
@@ -192,19 +192,13 @@ def _columns(text: str) -> int:
     return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
 
 
-def _printable(text: str) -> str:
-    """*text* without control characters, which a name in a checkpoint may hold, and cut where it is absurdly long."""
-    shown = "".join(c if c.isprintable() or c == " " else c.encode("unicode_escape").decode() for c in text)
-    return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}... ({len(shown)} characters)"
-
-
 def _fold(text: str, width: int) -> list[str]:
     """*text* in lines of at most *width* columns where it can be: at spaces and between Chinese characters.
 
     Names and commands are never broken, however long they are.
     """
     lines = [""]
-    text = _printable(text)
+    text = printable(text)
     for piece in re.findall(
         r"\s+|(?<!\S)'[^']*'\S*|[\u2e80-\u9fff\uff00-\uffef]|[^\s\u2e80-\u9fff\uff00-\uffef]+", text
     ):
@@ -283,7 +277,8 @@ def _head(report: Report, language: str) -> list[tuple[str, str]]:
 def _overview(report: Report, width: int, colour: bool, language: str) -> list[str]:
     """A table of the findings, one line each, worst first."""
     rows = [
-        (f.severity, str(f.count), f.code, f.place or next(iter(f.patterns), "")) for f in worst_first(report.findings)
+        (f.severity, str(f.count), f.code, printable(f.place or next(iter(f.patterns), "")))
+        for f in worst_first(report.findings)
     ]
     severity, count, finding, where = (label_of(one, language) for one in ("severity", "count", "finding", "where"))
     counts = max(_columns(count), *(len(row[1]) for row in rows))
@@ -332,8 +327,9 @@ def to_text(report: Report, width: int | None = None, colour: bool = False, lang
 
 
 def to_json_text(report: Report) -> str:
-    """:func:`to_json` as text."""
-    return json.dumps(to_json(report), indent=2, ensure_ascii=False)
+    """:func:`to_json` as text, in which what a terminal would obey is escaped as JSON escapes it."""
+    text = json.dumps(to_json(report), indent=2, ensure_ascii=False)
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 
 class ProgressBar:
@@ -356,7 +352,7 @@ class ProgressBar:
         columns = shutil.get_terminal_size((80, 24)).columns
         size = max(min(30, columns - 30), 5)
         full = size * done // total if total else 0
-        line = f"[{'#' * full}{'.' * (size - full)}] {done}/{total} {what}"
+        line = f"[{'#' * full}{'.' * (size - full)}] {done}/{total} {printable(what)}"
         self._stream.write("\r\x1b[K" + line[: columns - 1])
         self._stream.flush()
         self._drawn = True

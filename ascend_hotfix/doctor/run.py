@@ -20,6 +20,7 @@ from ascend_hotfix.doctor.static import check_static
 from ascend_hotfix.doctor.structure import Filling
 from ascend_hotfix.doctor.texts import Phrase
 from ascend_hotfix.toggles import strict
+from ascend_hotfix.words import said
 
 __all__ = ["diagnose"]
 
@@ -82,7 +83,7 @@ def _dry_stage(report: Report, suggest: Path | None, progress: Progress | None) 
     except Exception as error:
         if strict():
             raise
-        reason = Phrase("internal error", error=f"{type(error).__name__}: {error}")
+        reason = Phrase("internal error", error=said(error))
         report.stages.append(Stage("dry run", "failed", time.perf_counter() - started, reason))
         return
     report.findings = worst_first(report.findings)
@@ -175,6 +176,7 @@ BLOCKING = (
     "file-truncated",
     "shard-file-absent",
     "config-value",
+    "layer-absent",
 )
 
 

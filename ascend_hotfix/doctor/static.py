@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ascend_hotfix.doctor.checkpoint import DESCRIPTION_FILE, UNREAD, Checkpoint, collector_paused
+from ascend_hotfix.doctor.bounds import MOST_ODD
+from ascend_hotfix.doctor.checkpoint import DESCRIPTION_FILE, LONGEST, UNREAD, Checkpoint, collector_paused
 from ascend_hotfix.doctor.config import check_config
 from ascend_hotfix.doctor.findings import Collector, Finding, told_apart
 from ascend_hotfix.doctor.releases import check_release, check_schemes
@@ -195,7 +196,7 @@ def _pair(described: Iterable[str], filed: Iterable[str]) -> dict[str, str]:
     for name in described:
         candidates = buckets.get(_signature(name))
         if candidates:
-            best = min(candidates, key=lambda c: sum(map(len, _difference(name, c))))
+            best = min(candidates[:MOST_ODD], key=lambda c: sum(map(len, _difference(name, c))))
             candidates.remove(best)
             pairs[name] = best
     return pairs
@@ -264,16 +265,22 @@ def _quantized(seen: View) -> Iterator[str]:
     return (scheme for name, scheme in seen.schemes.items() if name.endswith(".weight") and not is_float(scheme))
 
 
+def _meant(scheme: str, known: Sequence[str]) -> str:
+    """What *scheme* was probably meant to be, or nothing."""
+    close = difflib.get_close_matches(scheme[:LONGEST].upper(), known, n=1)
+    return Phrase("did it mean", scheme=close[0]) if close else ""
+
+
 def _check_names_of_schemes(seen: View, place: str) -> None:
     """Every scheme is one that ModelSlim writes; model_quant_type may say something else."""
     known = [*SCHEMES, *SIDE_SCHEMES, "FLOAT"]
     counts = Counter(seen.schemes.values())
     unknown = {scheme for scheme in counts if not is_scheme(scheme)}
     if unknown:
+        meant = {scheme: _meant(scheme, known) for scheme in sorted(unknown)[:MOST_ODD]}
         for name, scheme in seen.schemes.items():
             if scheme in unknown:
-                close = difflib.get_close_matches(scheme.upper(), known, n=1)
-                nearest = Phrase("did it mean", scheme=close[0]) if close else ""
+                nearest = meant.get(scheme, "")
                 seen.found.add("scheme-unknown", name, place=place, scheme=scheme, nearest=nearest)
     description = seen.checkpoint.description
     said = description.meta("model_quant_type") if description is not None else None

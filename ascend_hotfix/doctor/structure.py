@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from ascend_hotfix.doctor.bounds import MOST, MOST_ODD
 from ascend_hotfix.doctor.checkpoint import model_types
 from ascend_hotfix.doctor.config import DRAFT_COUNTS, EXPERT_COUNTS, SIZE
 from ascend_hotfix.doctor.findings import pattern
@@ -60,7 +61,6 @@ LISTS = frozenset({"layers", "blocks", "mtp", "mlps"})
 # What comes before "layers" in the language model's names; other stacks have other numbers of layers.
 LANGUAGE = frozenset({"model", "language_model", "decoder", "transformer", "llm"})
 MOST_SHOWN = 4
-MOST = 10_000  # experts or layers; a damaged name or config may hold any number
 
 
 def _spans(numbers: list[int]) -> str:
@@ -88,7 +88,7 @@ class Filling(NamedTuple):
 
 def _expected_experts(view: View) -> int | None:
     counts = (view.text_config.get(key) for key in EXPERT_COUNTS)
-    return next((count for count in counts if isinstance(count, int) and count > 0), None)
+    return next((count for count in counts if type(count) is int and 0 < count <= MOST), None)
 
 
 def _check_expert_numbers(view: View, layers: Mapping[str, Experts], expected: int | None) -> None:
@@ -98,11 +98,10 @@ def _check_expert_numbers(view: View, layers: Mapping[str, Experts], expected: i
         here = expected
         if here is None or not TOWERS.isdisjoint(container.split(".")):
             here = max(experts.numbers) + 1
-        wanted = set(range(min(here, MOST)))
-        absent = [n for n in sorted(wanted - experts.numbers) if view.may_miss(f"{container}.{n}")]
+        absent = view.absent(container, experts.numbers, here)
         if absent:
             missing[container] = absent
-        for number in sorted(experts.numbers - wanted):
+        for number in sorted(n for n in experts.numbers if n >= min(here, MOST)):
             view.found.add("expert-surplus", f"{container}.{number}", expected=here)
     spans = {_spans(numbers) for numbers in missing.values()}
     where = spans.pop() if len(spans) == 1 else f"other ones in each of {counted(len(missing), 'layer')}"
@@ -230,12 +229,15 @@ def check_shadowed(view: View, release: str | None) -> None:
         return
     fused = {shard for group in FUSED for shard in group}
     for parent, children in _children(view).items():
-        schemes = {child: view.schemes.get(f"{parent}.{child}.weight", "FLOAT") for child in children}
-        for child, scheme in schemes.items():
-            if is_float(scheme) or child in fused:
+        schemes = {child: view.schemes.get(f"{parent}.{child}.weight", "FLOAT") for child in sorted(children)}
+        names = list(schemes)
+        for at, child in enumerate(names):
+            if is_float(schemes[child]) or child in fused:
                 continue
-            for other in sorted(children):
-                if other != child and other.startswith(child) and is_float(schemes[other]):
+            # what begins with a name follows it in order
+            begins = [name for name in names[at + 1 : at + 1 + MOST_ODD] if name.startswith(child)]
+            for other in begins:
+                if is_float(schemes[other]):
                     view.found.add("skipped-by-prefix", f"{parent}.{child}", module=child, neighbour=other)
 
 
@@ -264,7 +266,7 @@ def check_layers(view: View) -> None:
     for stack, numbers in _stacks(view).items():
         language = _is_language(stack) and "mtp" not in stack.split(".")
         expected = max(count, max(numbers) + 1) if language else max(numbers) + 1
-        missing = [n for n in range(min(expected, MOST)) if n not in numbers and view.may_miss(f"{stack}.{n}")]
+        missing = view.absent(stack, numbers, expected)
         where = f"{stack}: {_spans(missing)}"
         for number in missing:
             view.found.add("layer-absent", f"{stack}.{number}", expected=expected, where=where)
@@ -293,13 +295,16 @@ def _check_odd_layers(view: View) -> None:
         if not view.draft(f"{stack}.{number}.x"):
             layers.setdefault((stack, number), set()).add(module)
     kinds: Counter[frozenset[str]] = Counter(frozenset(modules) for modules in layers.values())
+    usual: dict[int, list[tuple[frozenset[str], int]]] = {}
+    for kind, count in kinds.most_common(MOST_ODD):
+        if count >= 3:
+            usual.setdefault(len(kind), []).append((kind, count))
     for (stack, number), modules in layers.items():
         if kinds[frozenset(modules)] > 1:
             continue
-        for kind, count in kinds.items():
-            lacking = kind - modules
-            if count >= 3 and len(lacking) == 1 and modules < kind:
-                (module,) = lacking
+        for kind, count in usual.get(len(modules) + 1, ()):
+            if modules < kind:
+                (module,) = kind - modules
                 name = f"{stack}.{number}.{module}"
                 if view.may_miss(name):
                     view.found.add("module-odd", name, module=module, others=count)

@@ -188,7 +188,8 @@ def suggestion(
     is called *name*. *choose*: number of a choice -> number of the answer. They are taken in order, each tried before the
     next, so that a number means the same in every run.
     """
-    with tempfile.TemporaryDirectory() as folder:
+    # inside of the folder that goes with the processes, where there is one
+    with tempfile.TemporaryDirectory(dir=getattr(zygote, "scratch", None)) as folder:
         trials = _Trials(zygote, model_dir, versions, env, Path(folder) / f"{name}.py")
         trials.settle()
         made, kept = trials.made, set()

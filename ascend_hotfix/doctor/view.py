@@ -5,13 +5,15 @@ A tensor that one check has reported as absent is not reported again by the next
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from ascend_hotfix.doctor.bounds import MOST, MOST_NAMED
 from ascend_hotfix.doctor.checkpoint import Checkpoint, Tensor
 from ascend_hotfix.doctor.drafts import is_of_draft
 from ascend_hotfix.doctor.findings import Collector
@@ -68,13 +70,15 @@ class Experts:
 class View:
     """``schemes``: tensor name to scheme, under the tensor's own name where the description calls it otherwise.
     ``gone``: names known to be missing; ``blind``: a file could not be read and no index says what is in it, so nothing
-    can be called missing. What is grouped by module is made at its first use, and not before ``schemes`` is right."""
+    can be called missing. ``room``: how many more absent names may be gone through. What is grouped by module is made at
+    its first use, and not before ``schemes`` is right."""
 
     checkpoint: Checkpoint
     found: Collector
     schemes: Mapping[str, str]
     gone: set[str] = field(default_factory=set)
     blind: bool = False
+    room: int = MOST_NAMED
     _gone_prefixes: set[str] = field(default_factory=set)
 
     @cached_property
@@ -159,16 +163,25 @@ class View:
         """May *name*, a tensor or a module, be reported as missing?"""
         return not self.blind and name not in self.gone and name not in self._gone_prefixes
 
+    def absent(self, stack: str, numbers: Set[int], expected: int) -> list[int]:
+        """The numbers below *expected* that the list *stack* lacks and that may be reported, as long as there is room."""
+        if not self.room or len(numbers) >= expected == max(numbers, default=-1) + 1:
+            return []
+        lacking = (n for n in range(min(expected, MOST)) if n not in numbers and self.may_miss(f"{stack}.{n}"))
+        found = list(itertools.islice(lacking, self.room))
+        self.room -= len(found)
+        return found
+
     def draft(self, name: str) -> bool:
         return is_draft(name, layer_count(self.text_config))
 
 
 def layer_count(config: Mapping[str, Any]) -> int:
-    """Number of layers of the language model, 0 where the config does not say."""
+    """Number of layers of the language model, 0 where the config does not say, or says what cannot be."""
     # LongCat counts attention blocks in num_hidden_layers, two to a layer
     count = config.get("num_layers") if str(config.get("model_type", "")).startswith("longcat") else None
     count = count or config.get("num_hidden_layers")
-    return count if type(count) is int and count > 0 else 0
+    return count if type(count) is int and 0 < count <= MOST else 0
 
 
 def is_draft(name: str, layers: int) -> bool:

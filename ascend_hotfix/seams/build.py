@@ -14,12 +14,14 @@ from weakref import WeakKeyDictionary
 
 from ascend_hotfix import log, scope
 from ascend_hotfix.ledger import LEDGER
-from ascend_hotfix.seams import hooking
+from ascend_hotfix.seams import hooking, ignore
+from ascend_hotfix.seams.lookup import Description
 
 __all__ = ["arm", "quantized_names"]
 
 TARGET = "vllm.model_executor.models.utils.maybe_prefix"
-_NAMES: WeakKeyDictionary[Any, tuple[int, frozenset[str]]] = WeakKeyDictionary()
+_NAMES: WeakKeyDictionary[Any, tuple[Any, frozenset[str]]] = WeakKeyDictionary()
+"""Config -> its description (or None) and the names that it spoke of when it was first asked."""
 
 
 def arm(module: ModuleType) -> None:
@@ -62,14 +64,14 @@ def _known_prefixes() -> frozenset[str]:
     config = get_current_vllm_config().quant_config
     if config is None:
         return frozenset()
-    stamp = id(getattr(config, "quant_description", None))
+    description = getattr(config, "quant_description", None)
     held = _NAMES.get(config)
-    if held is None or held[0] != stamp:
+    if held is None or held[0] is not description:  # upstream replaces the description now and then
         names: set[str] = set()
         for name in quantized_names(config):
             segments = name.split(".")
             names.update(".".join(segments[:end]) for end in range(1, len(segments) + 1))
-        held = _NAMES[config] = (stamp, frozenset(names))
+        held = _NAMES[config] = (description, frozenset(names))
     return held[1]
 
 
@@ -77,13 +79,17 @@ def quantized_names(config: Any) -> Iterable[str]:
     """Module names that a quantization config speaks of.
 
     The description of ModelSlim, or the dotted names in the targets and ignore lists of another method
-    (compressed-tensors, FP8), where a target may also be a class name or a ``re:`` pattern.
+    (compressed-tensors, FP8), where a target may also be a class name or a ``re:`` pattern. What the other seams
+    have added to either is not among them.
     """
     description = getattr(config, "quant_description", None)
+    if isinstance(description, Description):
+        return description.modules()
     if isinstance(description, dict):
         return [key.rpartition(".")[0] for key in description if "." in key]
     names: list[str] = []
+    added = ignore.added(config)
     for value in vars(config).values():
         entries = list(value) if isinstance(value, list | tuple | set | dict) else []
         names += [one for one in entries if isinstance(one, str) and "." in one and not one.startswith("re:")]
-    return names
+    return [one for one in names if one not in added]

@@ -18,6 +18,7 @@ from typing import Any
 __all__ = ["config_of", "in_float", "tensor_names"]
 
 INDEX = "model.safetensors.index.json"
+MAX_HEADER = 100_000_000  # bytes; the safetensors library refuses longer headers
 FLOAT_LEAVES = frozenset({"weight", "bias", "gate_up_proj", "down_proj"})
 PACKED = frozenset({"packed"})
 
@@ -28,12 +29,17 @@ def tensor_names(model: str) -> frozenset[str]:
     folder = _folder(model)
     if folder is None:
         return frozenset()
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        return frozenset(json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"])
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        if (folder / INDEX).is_file():  # a pipe would make its reader wait for ever
+            listed = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+            weight_map = listed.get("weight_map") if isinstance(listed, dict) else None
+            if isinstance(weight_map, dict):
+                return frozenset(weight_map)
     names: set[str] = set()
     for file in sorted(folder.glob("*.safetensors")):
-        with contextlib.suppress(OSError, ValueError, OverflowError, MemoryError, struct.error):
-            names |= _header(file)
+        with contextlib.suppress(OSError, ValueError, RecursionError, struct.error):
+            if file.is_file():
+                names |= _header(file)
     return frozenset(names)
 
 
@@ -76,7 +82,10 @@ def _leaves(model: str) -> dict[str, frozenset[str]]:
 def _header(file: Path) -> set[str]:
     with file.open("rb") as stream:
         (length,) = struct.unpack("<Q", stream.read(8))
-        return set(json.loads(stream.read(length))) - {"__metadata__"}
+        if length > MAX_HEADER:
+            raise ValueError(f"no header is {length} bytes long")
+        header = json.loads(stream.read(length))
+        return set(header) - {"__metadata__"} if isinstance(header, dict) else set()
 
 
 def _cached(model: str) -> Path | None:

@@ -6,7 +6,9 @@ upstream's exceptions pass through unchanged in type with a hint added.
 
 from __future__ import annotations
 
+import inspect
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +18,10 @@ from ascend_hotfix import log, scope
 from ascend_hotfix.catalog import ENV_MODELS, Selection
 from ascend_hotfix.ledger import LEDGER
 
-__all__ = ["Wrapped", "add_hint", "applied", "drifted", "is_wrapped", "replace_everywhere", "wrap"]
+__all__ = ["LOCK", "Wrapped", "add_hint", "applied", "drifted", "is_wrapped", "replace_everywhere", "wrap"]
+
+LOCK = threading.RLock()
+"""Held while a seam changes what layers are asked of: two threads may build at once."""
 
 Wrapper = Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], Any]
 
@@ -31,11 +36,14 @@ def is_wrapped(target: Any) -> bool:
 
 
 def wrap(owner: Any, name: str, wrapper: Wrapper) -> bool:
-    """Wraps ``owner.name`` (a class's own attribute or a module's), once. False where it is wrapped already.
+    """Wraps ``owner.name`` (a class's attribute, its own or inherited, or a module's), once.
 
-    Raises AttributeError where there is no such attribute.
+    False where it is wrapped already, be it in a class that *owner* inherits it from. Raises AttributeError where there
+    is no such attribute.
     """
-    target = owner.__dict__[name] if name in getattr(owner, "__dict__", {}) else getattr(owner, name)
+    target = inspect.getattr_static(owner, name, None)  # what a class gives out is bound to it, and no longer ours
+    if target is None:
+        target = getattr(owner, name)
     if is_wrapped(target):
         return False
     setattr(owner, name, Wrapped(target, wrapper))
@@ -81,6 +89,7 @@ def applied(one: Selection, seam: str, text: str) -> None:
 
 def add_hint(error: BaseException, hint: str) -> None:
     """Adds *hint* to an exception of upstream's (a note from Python 3.11 on) and logs it once."""
+    hint = log.safe(hint)
     if getattr(error, "_ascend_hotfix_hinted", False):
         return
     try:
@@ -89,5 +98,4 @@ def add_hint(error: BaseException, hint: str) -> None:
         return
     if hasattr(error, "add_note"):
         error.add_note(f"ascend-hotfix: {hint}")
-    if LEDGER.find(hint):
-        log.LOGGER.error("ascend-hotfix: %s", hint)
+    log.error(hint)

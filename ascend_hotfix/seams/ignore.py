@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from ascend_hotfix import log, scope
 from ascend_hotfix.catalog import Selection
@@ -23,8 +24,9 @@ from ascend_hotfix.records import Children, ClassAlias, Unnamed
 from ascend_hotfix.scope import Scope
 from ascend_hotfix.seams import hooking
 from ascend_hotfix.seams.schemes import applies
+from ascend_hotfix.words import printable
 
-__all__ = ["LISTS", "arm_class", "arm_config", "named", "unlisted"]
+__all__ = ["LISTS", "added", "arm_class", "arm_config", "named", "unlisted"]
 
 SEGMENT = re.compile(r"[A-Za-z0-9_]+")
 QUANTIZED = ("block_name_to_quantize",)  # an entry stands for everything below it
@@ -38,6 +40,7 @@ LISTS = (
     "unquantized_modules",
 )
 TARGETS = "target_scheme_map"
+_ADDED: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
 FIELDS = ("lookup", "describe", "packed", "types")
 
 
@@ -77,10 +80,11 @@ def _get_quant_method(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs
         if name != prefix:
             args = (layer, name)
             kwargs = {key: value for key, value in kwargs.items() if key not in ("layer", "prefix")}
-        _pack(instance, name, current)
-        for asked in _asked(instance, name):
-            unlisted(instance, asked, current)
-            _listed(instance, asked, current)
+        with hooking.LOCK:
+            _pack(instance, name, current)
+            for asked in _asked(instance, name):
+                unlisted(instance, asked, current)
+                _listed(instance, asked, current)
     except Exception as error:
         log.contained("completing the list of unquantized layers", error)
         return wrapped(*args, **kwargs)
@@ -88,7 +92,7 @@ def _get_quant_method(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs
     try:
         return _float(layer, name, method, current)
     except Exception as error:
-        log.contained(f"taking {name} for float", error)
+        log.contained(f"taking {printable(name)} for float", error)
         return method
 
 
@@ -127,13 +131,23 @@ def _lists(config: Any) -> Iterator[list[Any]]:
                 yield holder[key]
 
 
+def added(config: Any) -> Collection[str]:
+    """The names that this seam has put into lists of *config*."""
+    return _ADDED.get(config, ())
+
+
+def _add(config: Any, entries: list[Any], name: str) -> None:
+    entries.append(name)
+    _ADDED.setdefault(config, set()).add(name)
+
+
 def unlisted(config: Any, asked: str, current: Scope) -> None:
     """Puts *asked* into each list that has it under another name, or has modules below it."""
     for entries in _lists(config):
         if asked in entries:
             continue
         for one, seam, name in _reasons(asked, entries, current):
-            entries.append(asked)
+            _add(config, entries, asked)
             LEDGER.hit(one.patch, one.fix.id, seam, f"{asked or '(empty)'} is not quantized: {name}")
             break
 
@@ -151,7 +165,7 @@ def _listed(config: Any, asked: str, current: Scope) -> None:
         for one, renamer in current.renamers("lookup"):
             found = renamer.resolve(asked, known)
             if found:
-                entries.append(asked)
+                _add(config, entries, asked)
                 LEDGER.hit(one.patch, one.fix.id, "lookup", f"{asked} is quantized: {renamer.count(found)}")
                 break
 
@@ -161,6 +175,7 @@ def _listed(config: Any, asked: str, current: Scope) -> None:
             found = renamer.resolve(asked, targets.__contains__)
             if found:
                 targets[asked] = targets[renamer.count(found)]
+                _ADDED.setdefault(config, set()).add(asked)
                 LEDGER.hit(one.patch, one.fix.id, "lookup", f"{asked} is a target: {found.new}")
                 break
 

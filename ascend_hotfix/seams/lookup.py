@@ -11,6 +11,7 @@ fix knows stays a miss, and upstream does with it what it always did.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
 import threading
 from collections.abc import Iterable, Iterator
@@ -24,6 +25,7 @@ from ascend_hotfix.records import Children, KVCache, Packed
 from ascend_hotfix.scope import Scope
 from ascend_hotfix.seams import describe, hooking, ignore
 from ascend_hotfix.seams.schemes import applies
+from ascend_hotfix.words import printable, said
 
 __all__ = ["CLASSES", "Description", "arm", "arm_class", "nearest"]
 
@@ -31,7 +33,8 @@ CLASSES = ("AscendQuantConfig", "AscendModelSlimConfig", "AscendModelSlimConfig3
 PACKED_TABLES = ("packed_modules_model_mapping", "UPDATED_PACKED_MODULES_MAPPING")
 LEAF = ".weight"
 KV_TYPE, KV_FLAG = "kv_cache_type", "enable_c8_quant"
-ROUNDS = 64
+MOST_MENDINGS = 10_000
+"""Each adds an entry or a row, so there is an end to them; this only keeps a server from looking for it for ever."""
 
 
 class _Busy(threading.local):
@@ -42,31 +45,49 @@ _BUSY = _Busy()
 
 
 class Description(dict[str, Any]):
-    """A quant description that remembers which names it was asked for in vain.
+    """A quant description that remembers which names a lookup asked for in vain.
 
     It answers exactly as the dict that it was made from; other readers of the description see no
-    difference.
+    difference. What lookups gave an entry is in ``added``.
     """
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.misses: list[str] = []
+        """What the last :meth:`watching` thread asked for in vain; what others read then, or it reads later, is not in it."""
+        self.added: dict[str, None] = {}
+        """Keys that are not the checkpoint's: other names for entries of it, and defaults."""
         self.defaulted: dict[str, None] = {}
-        """Keys that a default scheme was given, as no name was found for them."""
-        self.overridden: set[int] = set()
+        """Those of ``added`` that a default scheme was given, as no name was found for them."""
+        self.overridden: list[Scope] = []
+        self._watcher = 0
         self._modules: dict[str, list[str]] | None = None
 
     def __reduce__(self) -> Any:
-        return Description, (dict(self),)
+        return Description, (dict(self),), {"added": dict(self.added), "defaulted": dict(self.defaulted)}
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Remembers from now on what this thread asks for in vain, and forgets what was before."""
+        self.misses.clear()
+        self._watcher = threading.get_ident()
+        try:
+            yield
+        finally:
+            self._watcher = 0
+
+    def _missed(self, key: str) -> None:
+        if self._watcher == threading.get_ident():
+            self.misses.append(key)
 
     def __missing__(self, key: str) -> Any:
-        self.misses.append(key)
+        self._missed(key)
         raise KeyError(key)
 
     def __contains__(self, key: object) -> bool:
         found = super().__contains__(key)
         if not found and isinstance(key, str):
-            self.misses.append(key)
+            self._missed(key)
         return found
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -78,13 +99,14 @@ class Description(dict[str, Any]):
         return super().__contains__(key)
 
     def modules(self) -> dict[str, list[str]]:
-        """Module name -> the leaves that describe it, as it was read: aliases are not in it."""
+        """Module name -> the leaves that describe it, as it was read: nothing of ``added`` is in it."""
         if self._modules is None:
-            self._modules = {}
+            modules: dict[str, list[str]] = {}
             for key in self:
                 module, dot, leaf = key.rpartition(".")
-                if dot:  # 'version', 'model_quant_type' and their like speak of no module
-                    self._modules.setdefault(module, []).append(leaf)
+                if dot and key not in self.added:  # 'version', 'model_quant_type' and their like speak of no module
+                    modules.setdefault(module, []).append(leaf)
+            self._modules = modules
         return self._modules
 
     def knows(self, module: str) -> bool:
@@ -98,8 +120,20 @@ class Description(dict[str, Any]):
         if added and asked + LEAF not in added:
             added[asked + LEAF] = added[f"{asked}.{leaves[0]}"]
         fresh = {key: value for key, value in added.items() if not self.has(key)}
-        self.update(fresh)
+        for key, value in fresh.items():
+            self.add(key, value)
         return list(fresh)
+
+    def add(self, key: str, value: Any) -> None:
+        """An entry that is not the checkpoint's."""
+        self.added[key] = None
+        self[key] = value
+
+    def take_back(self, key: str) -> None:
+        """Undoes :meth:`add`."""
+        self.pop(key, None)
+        self.added.pop(key, None)
+        self.defaulted.pop(key, None)
 
 
 def arm(module: ModuleType) -> None:
@@ -122,6 +156,11 @@ def arm_class(cls: type) -> None:
 def _get_quant_method(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if _BUSY.inside or scope.catalog().off:
         return wrapped(*args, **kwargs)
+    with hooking.LOCK:  # other lookups see the description before or after this one, not what it tries
+        return _mended(wrapped, instance, args, kwargs)
+
+
+def _mended(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     try:
         current = scope.current()
         description = _watched(instance)
@@ -190,6 +229,7 @@ def _watched(config: Any) -> Description:
     description = config.quant_description
     if not isinstance(description, Description):
         description = config.quant_description = Description(description)
+        description.modules()  # now, while nothing is in it that was not read
     return description
 
 
@@ -230,8 +270,7 @@ class _Attempt:
         """Takes back what was added; by the *last* mending alone, if so said."""
         added, keys, rows = self._last if last else (0, 0, 0)
         for key in self.keys[keys:]:
-            self.description.pop(key, None)
-            self.description.defaulted.pop(key, None)
+            self.description.take_back(key)
         for row, fused in self.rows[rows:]:
             row.pop(fused, None)
         del self.pending[added:], self.keys[keys:], self.rows[rows:]
@@ -254,7 +293,7 @@ class _Attempt:
         for one, renamer in self.scope.renamers("lookup"):
             if renaming := renamer.resolve(key, self.description.has):
                 renamer.count(renaming)
-                self.description[key] = self.description[renaming.new]
+                self.description.add(key, self.description[renaming.new])
                 return self._added(one.patch, one.fix.id, "lookup", f"{key} -> {renaming.new}", [key])
         return False
 
@@ -295,7 +334,7 @@ class _Attempt:
                 stem = module[: -len(shard)]
                 beside = next((stem + s for s in record.shards if self.description.has(stem + s + LEAF)), None)
                 if beside is not None:
-                    self.description[module + LEAF] = self.description[beside + LEAF]
+                    self.description.add(module + LEAF, self.description[beside + LEAF])
                     example = f"{module}: as {beside}"
                     return self._added(one.patch, one.fix.id, "packed", example, [module + LEAF])
         return False
@@ -312,7 +351,7 @@ class _Attempt:
                     if child.startswith(f"{name}.") and self.description.has(child + LEAF)
                 }
                 if len(below) == 1:
-                    self.description[module + LEAF] = below.pop()
+                    self.description.add(module + LEAF, below.pop())
                     example = f"{module}: {self.description[module + LEAF]}, as the modules below it"
                     return self._added(one.patch, one.fix.id, "describe", example, [module + LEAF])
         return False
@@ -329,7 +368,7 @@ class _Attempt:
         for one, record in self.scope.records("types"):
             if not applies(record, module, self.scope) or (record.scheme == "FLOAT" and not failed):
                 continue
-            self.description[module + LEAF] = record.scheme
+            self.description.add(module + LEAF, record.scheme)
             self.description.defaulted[module + LEAF] = None
             return self._added(one.patch, one.fix.id, "types", f"{module}: {record.scheme}", [module + LEAF])
         return False
@@ -343,12 +382,12 @@ def _look_up(wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any], attemp
     """
     description = attempt.description
     raised, told = False, ""
-    for _ in range(ROUNDS):
-        description.misses.clear()
+    for mendings in itertools.count():
         error: Exception | None = None
         result: Any = None
         try:
-            result = wrapped(*args, **kwargs)
+            with description.watching():
+                result = wrapped(*args, **kwargs)
         except Exception as caught:
             error = caught
             raised = True
@@ -357,9 +396,9 @@ def _look_up(wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any], attemp
             misses = [_prefix(args, kwargs) + LEAF]
         if error is None and (not misses or _is_quantized(result)):
             break
-        before, told = told, f"{type(error).__name__}: {error}"
+        before, told = told, said(error) if error is not None else ""
         try:
-            if attempt.mend(misses, failed=error is not None):
+            if mendings < MOST_MENDINGS and attempt.mend(misses, failed=error is not None):
                 continue
         except Exception as ours:
             log.contained(f"mending the lookup of {misses[:2]}", ours)
@@ -405,9 +444,9 @@ def _packed_rows(config: Any, types: Iterable[str]) -> Iterator[dict[str, Any]]:
 
 def _override(description: Description, current: Scope) -> None:
     """Replaces what the description says where a fix says ``override``; once for each description and scope."""
-    if id(current) in description.overridden:
+    if any(current is one for one in description.overridden):
         return
-    description.overridden.add(id(current))
+    description.overridden.append(current)
     for one, record in current.records("types"):
         if not one.fix.override:
             continue
@@ -445,10 +484,16 @@ def _hint(error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any], descr
     """What a person needs to know about a lookup that failed."""
     layer = args[0] if args else kwargs.get("layer")
     prefix = args[1] if len(args) > 1 else kwargs.get("prefix", "?")
-    text = f"layer {type(layer).__name__} built with prefix {prefix!r}"
+    text = f"layer {type(layer).__name__} built with prefix {_quoted(prefix)}"
     asked = error.args[0] if isinstance(error, KeyError) and error.args and isinstance(error.args[0], str) else None
     if asked is not None:
         near = nearest(asked, description)
-        text += f" asks the quant description for {asked!r}, which is not there"
-        text += f"; nearest names: {', '.join(near)}" if near else "; the description has no name like it"
+        text += f" asks the quant description for {_quoted(asked)}, which is not there"
+        text += (
+            f"; nearest names: {', '.join(map(printable, near))}" if near else "; the description has no name like it"
+        )
     return f"{text}. 'ascend-hotfix doctor MODEL_DIR' lists every such name at once and suggests a patch"
+
+
+def _quoted(name: object) -> str:
+    return f"'{printable(name)}'"

@@ -2,7 +2,8 @@
 
 The server is one process per environment in which the lab is prepared; a case is a function ``"package.module:name"``
 with JSON-able keyword arguments. It runs in a child of its own, so nothing that it does to upstream outlives it. The
-client needs the standard library only and talks to the server over its pipes, one JSON object per line.
+client needs the standard library only and talks to the server over its pipes, one JSON object per line. A guard
+(:mod:`ascend_hotfix.sim.guard`) sees to it that nothing stays when the client ends, however it ends.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
+
+from ascend_hotfix.sim import guard
 
 __all__ = ["CaseCrash", "CaseError", "CaseTimeout", "Zygote", "ZygoteError", "run_forked", "serve"]
 
@@ -84,19 +87,32 @@ class Zygote:
             start_new_session=True,
         )
         self._buffer = b""
-        hello = self._read(start_timeout)
+        try:
+            hello = self._read(start_timeout)
+        except BaseException:  # Ctrl-C: importing is what takes longest
+            self.close()
+            raise
         self.pair: str = hello["pair"]
         self.import_seconds: float = hello["seconds"]
+        self.scratch: str = hello["scratch"]
+        """A folder that is removed when the server ends."""
 
     def call(
-        self, function: str, *, timeout: float = CASE_TIMEOUT, env: Mapping[str, str] | None = None, **kwargs: Any
+        self,
+        function: str,
+        *,
+        timeout: float = CASE_TIMEOUT,
+        env: Mapping[str, str] | None = None,
+        memory: int | None = None,
+        **kwargs: Any,
     ) -> Any:
         """Run ``"package.module:name"`` with ``kwargs`` in a fresh child and return its JSON value.
 
-        ``env`` is set in the child alone. Raises :class:`CaseError` for an exception of the function,
-        :class:`CaseTimeout`, :class:`CaseCrash` or :class:`ZygoteError`.
+        ``env`` is set in the child alone, which may take ``memory`` bytes more than the server has. Raises
+        :class:`CaseError` for an exception of the function, :class:`CaseTimeout`, :class:`CaseCrash` or
+        :class:`ZygoteError`.
         """
-        request = {"function": function, "kwargs": kwargs, "timeout": timeout, "env": dict(env or {})}
+        request = {"function": function, "kwargs": kwargs, "timeout": timeout, "env": dict(env or {}), "memory": memory}
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
@@ -139,13 +155,16 @@ class Zygote:
 
     def close(self) -> None:
         """End the server and every child of it."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with contextlib.suppress(BrokenPipeError):
                     pipe.close()
+        try:
+            self._process.wait(guard.PATIENCE + 5)  # the guard sees the end of the requests, and ends all
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
 
     def __enter__(self) -> Zygote:
         return self
@@ -169,6 +188,7 @@ def _tail(handle: IO[bytes]) -> str:
 
 def serve(*, arm: bool) -> None:
     """Prepare the lab, then answer requests on standard input until it ends."""
+    guard.adopt()
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what upstream prints must not mix with the answers
     started = time.monotonic()
@@ -185,7 +205,8 @@ def serve(*, arm: bool) -> None:
     importlib.import_module("torch").set_num_threads(1)  # a thread pool does not survive the fork
     gc.collect()
     gc.freeze()  # no case frees what was imported, and looking at it again and again takes seconds
-    _answer(answers, {"pair": str(lab.installed_pair()), "seconds": round(time.monotonic() - started, 1)})
+    seconds = round(time.monotonic() - started, 1)
+    _answer(answers, {"pair": str(lab.installed_pair()), "seconds": seconds, "scratch": tempfile.gettempdir()})
     for line in requests:
         _answer(answers, run_forked(json.loads(line)))
 
@@ -199,11 +220,12 @@ def run_forked(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run the case of *request* (``function``, ``kwargs``, ``timeout``, ``env``) in a fork of this process; the answer
     has the ``kind`` ``value``, ``error``, ``timeout`` or ``crash``.
     """
-    with tempfile.TemporaryFile() as output:
+    with tempfile.TemporaryFile() as output, guard.scratch() as scratch:
         reader, writer = os.pipe()
+        ours = guard.children()
         child = os.fork()
         if child == 0:
-            _run_in_child(request, writer, output)
+            _run_in_child(request, writer, output, scratch)
         os.close(writer)
         result, in_time = _read_all(reader, float(request["timeout"]))
         os.close(reader)
@@ -211,6 +233,7 @@ def run_forked(request: Mapping[str, Any]) -> dict[str, Any]:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
+        guard.end_children(spared=ours)
         tail = _tail(output)
     if not in_time:
         return {"kind": "timeout", "output": tail}
@@ -234,11 +257,16 @@ def _read_all(descriptor: int, timeout: float) -> tuple[bytes, bool]:
         received += chunk
 
 
-def _run_in_child(request: Mapping[str, Any], writer: int, output: IO[bytes]) -> None:
+def _run_in_child(request: Mapping[str, Any], writer: int, output: IO[bytes], scratch: str | None) -> None:
     """Never returns."""
     code = 1
     try:
+        guard.end_with_parent()
         os.setsid()
+        if scratch is not None:
+            tempfile.tempdir = os.environ["TMPDIR"] = scratch
+        if request.get("memory"):
+            guard.bound_memory(request["memory"])
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
         os.environ.update(request["env"])
@@ -280,4 +308,4 @@ def _upstream_frames(trace: TracebackType | None) -> list[str]:
 
 
 if __name__ == "__main__":
-    serve(arm="--arm" in sys.argv[1:])
+    guard.keep(lambda: serve(arm="--arm" in sys.argv[1:]))

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import gc
 import pickle
+import sys
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -12,7 +18,7 @@ from ascend_hotfix.catalog import Selection
 from ascend_hotfix.ledger import LEDGER
 from ascend_hotfix.records import Children, Exact, Fix, Packed, Prefix, Scheme, per_expert
 from ascend_hotfix.scope import Scope
-from ascend_hotfix.seams import lookup
+from ascend_hotfix.seams import build, hooking, lookup
 
 
 class UnquantizedLinear:
@@ -206,10 +212,184 @@ def test_the_description_reads_as_the_dict_it_was_made_from() -> None:
     plain = {"a.weight": "W8A8", "version": "1.0.0", "layers": [1, 2], "none": None}
     description = lookup.Description(plain)
     assert description == plain and list(description.items()) == list(plain.items())
-    assert description.get("b.weight") is None and description.get("none", 3) is None
-    assert "c.weight" not in description
+    with description.watching():
+        assert description.get("b.weight") is None and description.get("none", 3) is None
+        assert "c.weight" not in description
     assert description.misses == ["b.weight", "c.weight"]
     assert pickle.loads(pickle.dumps(description)) == plain
+
+
+def test_only_what_a_lookup_asks_for_is_remembered_and_only_until_the_next() -> None:
+    config = AscendQuantConfig({"a.weight": "W8A8"})
+    ask(config, "a", lookup=(Prefix("visual", "model.visual"),))
+    for number in range(1000):
+        assert f"{number}.weight" not in config.quant_description
+    assert config.quant_description.misses == []
+    with config.quant_description.watching():
+        other = threading.Thread(target=config.quant_description.get, args=("theirs.weight",))
+        other.start()
+        other.join()
+        config.quant_description.get("ours.weight")
+    assert config.quant_description.misses == ["ours.weight"]
+
+
+@BOTH
+def test_a_layer_of_many_shards_is_mended_to_the_last(config_class: type) -> None:
+    """Upstream that raises names one shard at a time, so each takes a mending."""
+    shards = [f"s{number}" for number in range(200)]
+    config = config_class({f"model.visual.{shard}.weight": "W8A8" for shard in shards}, {"fused": shards})
+    assert ask(config, "visual.fused", lookup=(Prefix("visual", "model.visual"),)).scheme == "W8A8"
+    assert hits() == 200
+
+
+def test_what_never_comes_to_an_end_is_upstreams_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    class AscendQuantConfig(globals()["AscendQuantConfig"]):  # type: ignore[misc]
+        asked = 0
+
+        def read(self, name: str) -> str | None:
+            self.asked += 1
+            return self.quant_description[f"visual.{self.asked}.weight"]
+
+    monkeypatch.setattr(lookup, "MOST_MENDINGS", 100)
+    config = AscendQuantConfig({f"model.visual.{number}.weight": "W8A8" for number in range(1000)})
+    with pytest.raises(KeyError, match=r"visual\.101\.weight"):
+        ask(config, "x", lookup=(Prefix("visual", "model.visual"),))
+
+
+def test_an_error_that_cannot_be_told_passes_through_all_the_same() -> None:
+    class Untold(NotImplementedError):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    class AscendQuantConfig(globals()["AscendQuantConfig"]):  # type: ignore[misc]
+        def read(self, name: str) -> str | None:
+            raise Untold
+
+    with pytest.raises(Untold):
+        ask(AscendQuantConfig({"a.weight": "W8A8"}), "b", lookup=(Prefix("b", "a"),))
+
+
+def test_what_lookups_added_is_not_taken_for_the_checkpoints() -> None:
+    config = AscendQuantConfig(
+        {"model.visual.fc1.weight": "W8A8", "x.q.weight": "W8A8", "version": "1"}, {"qv": ["q", "v"]}
+    )
+    ask(config, "visual.fc1", lookup=(Prefix("visual", "model.visual"),))
+    ask(config, "fc9", types=(Scheme("fc9", "FLOAT"),))
+    ask(config, "x.qv", packed=(Packed("qv", ("q", "v"), optional=("v",)),))
+    held = config.quant_description
+    assert {"visual.fc1.weight", "fc9.weight", "x.v.weight"} <= held.keys()
+    for description in (held, copy.deepcopy(held), pickle.loads(pickle.dumps(held))):
+        assert set(description.modules()) == {"model.visual.fc1", "x.q"}
+        assert list(description.defaulted) == ["fc9.weight"]
+        assert build.quantized_names(type("Config", (), {"quant_description": description})()) == description.modules()
+
+
+def test_a_scope_whose_overrides_were_made_keeps_its_address() -> None:
+    """Were it gone, another could get its id, and be taken for it."""
+    config = AscendQuantConfig({"l.gate.weight": "W8A8"})
+    fix = Fix(
+        id="fix", why="w", refs=("r",), types=(Scheme("l.*", "FLOAT"),), override="float", versions={"vllm": ">=0"}
+    )
+    current = Scope(("tiny",), [Selection("patch", fix)])
+    with scope.pinned(current):
+        config.get_quant_method(object(), "l.gate")
+    held = weakref.ref(current)
+    del current
+    gc.collect()
+    assert held() is not None
+    assert dict(config.quant_description) == {"l.gate.weight": "FLOAT"}
+
+
+def test_an_inherited_method_is_wrapped_once() -> None:
+    class Base:
+        def __init__(self) -> None:
+            self.calls = 0
+
+        @classmethod
+        def names(cls) -> list[str]:
+            return [cls.__name__]
+
+    class Derived(Base):
+        pass
+
+    called: list[object] = []
+
+    def wrapper(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        called.append(instance)
+        return wrapped(*args, **kwargs)
+
+    for name in ("__init__", "names"):
+        assert hooking.wrap(Base, name, wrapper)
+        assert not hooking.wrap(Derived, name, wrapper)
+    Derived()
+    assert Derived.names() == ["Derived"] and len(called) == 2
+
+    class Alone(Base.__mro__[1]):  # type: ignore[misc]
+        pass
+
+    assert hooking.wrap(Alone, "__init__", wrapper) and hooking.is_wrapped(Alone.__dict__["__init__"])
+
+
+# --- several threads -------------------------------------------------------------------------------------------------
+
+
+def test_a_lookup_does_not_hear_what_another_thread_asks() -> None:
+    """The second thread begins its lookup between the first one's question and its answer."""
+    inside, second = threading.Event(), threading.Event()
+
+    class AscendQuantConfig(globals()["AscendQuantConfig"]):  # type: ignore[misc]
+        def read(self, name: str) -> str | None:
+            if name == "visual.fc2":
+                second.set()
+            try:
+                return super().read(name)
+            finally:
+                if name == "visual.q" and not inside.is_set():
+                    inside.set()
+                    second.wait(0.3)  # as long as it would take the other to get in
+
+    config = AscendQuantConfig({f"model.visual.{n}.weight": "W8A8" for n in ("q", "k", "fc2")}, {"qk": ["q", "k"]})
+    rules = {"lookup": (Prefix("visual", "model.visual"),)}
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(ask, config, "visual.qk", **rules)
+        assert inside.wait(10)
+        other = pool.submit(ask, config, "visual.fc2", **rules)
+        assert [one.result().scheme for one in (first, other)] == ["W8A8", "W8A8"]
+
+
+@BOTH
+def test_lookups_from_several_threads_are_those_of_one(config_class: type) -> None:
+    layers, threads = 60, 8
+    quantized = {f"model.visual.{n}.{shard}.weight": "W8A8" for n in range(layers) for shard in ("q", "k")}
+    floating = {f"model.visual.{n}.fc.weight": "FLOAT" for n in range(layers)}
+    rules = {"lookup": (Prefix("visual", "model.visual"),), "packed": (Packed("qk", ("q", "k")),)}
+    names = [f"visual.{n}.{part}" for n in range(layers) for part in ("qk", "fc", "none")]
+
+    def kind(config: Any, name: str) -> str:
+        try:
+            return str(getattr(ask(config, name, **rules), "scheme", "float"))
+        except KeyError as error:
+            return str(error)
+
+    alone = config_class({**quantized, **floating})
+    wanted = {name: kind(alone, name) for name in names}
+    assert len(set(wanted.values())) > 1
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for start in range(3):
+            config = config_class({**quantized, **floating})
+            barrier = threading.Barrier(threads)
+
+            def run(number: int, config: Any = config, barrier: threading.Barrier = barrier) -> dict[str, str]:
+                barrier.wait()
+                return {name: kind(config, name) for name in names[number % 3 :] + names[: number % 3]}
+
+            with ThreadPoolExecutor(threads) as pool:
+                assert [one == wanted for one in pool.map(run, range(threads))] == [True] * threads, start
+            assert dict(config.quant_description) == dict(alone.quant_description)
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_a_description_that_upstream_replaces_is_read_anew() -> None:

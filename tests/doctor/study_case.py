@@ -9,10 +9,24 @@ from typing import Any
 class Forks:
     """Answers as the zygote's client does, by forking this process."""
 
-    def call(self, function: str, *, timeout: float = 300.0, env: dict[str, str] | None = None, **kwargs: Any) -> Any:
+    def call(
+        self,
+        function: str,
+        *,
+        timeout: float = 300.0,
+        env: dict[str, str] | None = None,
+        memory: int | None = None,
+        **kwargs: Any,
+    ) -> Any:
         from ascend_hotfix.sim import pool
 
-        request = {"function": function, "kwargs": kwargs, "timeout": timeout, "env": dict(env or {})}
+        request = {
+            "function": function,
+            "kwargs": kwargs,
+            "timeout": timeout,
+            "env": dict(env or {}),
+            "memory": memory,
+        }
         answer = pool.run_forked(request)
         if answer["kind"] == "value":
             return answer["value"]
