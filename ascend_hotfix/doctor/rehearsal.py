@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+from ascend_hotfix.doctor import layout
 from ascend_hotfix.doctor.findings import pattern
 from ascend_hotfix.doctor.observe import Box, Description, Frame, Recorder, Region, Viewed, box_of, uncovered, watching
 from ascend_hotfix.names import matches
@@ -76,6 +77,8 @@ class Part:
     ``filled`` are parameters that no tensor fills and an armed patch does, to the patch and its value; the patch is empty
     where the same fix keeps the layer from reading them. ``experts`` are the names that the loader takes for the
     projections of an expert, by vLLM's own: w1 (gate), w3 (up), w2 (down); empty where the model does not say.
+    ``sizes`` and ``called`` are what :mod:`ascend_hotfix.doctor.layout` tells of the modules; ``mapped`` are the checkpoint's
+    modules that the model's own mapper names otherwise, to that name.
     """
 
     role: str
@@ -97,6 +100,9 @@ class Part:
     experts: dict[str, str] = field(default_factory=dict)
     packed: dict[str, list[str]] = field(default_factory=dict)
     description: dict[str, Any] = field(default_factory=dict)
+    sizes: dict[str, tuple[layout.Size, ...]] = field(default_factory=dict)
+    called: dict[str, str] = field(default_factory=dict)
+    mapped: dict[str, str] = field(default_factory=dict)
 
 
 def meta_tensors(tensors: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -554,7 +560,21 @@ def observe(
     _collect(model, tensors, recorder, part, ranks)
     _leave_to_patches(model, part)
     part.experts = _expert_names(model)
+    part.sizes = layout.sizes(model)
+    part.called = layout.called(model, {name.rpartition(".")[0] for name in part.parameters})
+    part.mapped = _mapped(model, tensors)
     return part
+
+
+def _mapped(model: Any, tensors: Iterable[str]) -> dict[str, str]:
+    """Modules of *tensors* that the model's own mapper names otherwise."""
+    map_name = layout.mapped_by(model)
+    found = {}
+    for module in dict.fromkeys(name.rpartition(".")[0] for name in tensors):
+        new = map_name(f"{module}.weight")
+        if new is not None and new != f"{module}.weight":
+            found[module] = new.removesuffix(".weight")
+    return found
 
 
 def _expert_names(model: Any) -> dict[str, str]:

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from ascend_hotfix.doctor.derive import Proposal, derive
 from ascend_hotfix.doctor.observe import Frame
-from ascend_hotfix.doctor.patchfile import patch_text
 from ascend_hotfix.doctor.rehearsal import Part, Refused
+from ascend_hotfix.doctor.suggest.derive import derive
+from ascend_hotfix.doctor.suggest.proposal import Proposal
+from ascend_hotfix.doctor.suggest.writer import patch_text
 from ascend_hotfix.names import Prefix, Segments
 from ascend_hotfix.records import Fill, ModelPatch, Scheme, Unnamed
 

@@ -13,12 +13,12 @@ from writer import MAIN, Spec, genuine
 
 from ascend_hotfix import records
 from ascend_hotfix.catalog import ENV_MODELS, ENV_PATH, load_catalog
-from ascend_hotfix.doctor.derive import Proposal
 from ascend_hotfix.doctor.dryrun import Split, run_split
 from ascend_hotfix.doctor.findings import Severity
-from ascend_hotfix.doctor.patchfile import patch_text
 from ascend_hotfix.doctor.report import Options, Report, to_text
-from ascend_hotfix.doctor.suggest import Choice, Suggestion, suggestion, trial_env, write_suggestion
+from ascend_hotfix.doctor.suggest.proposal import Proposal
+from ascend_hotfix.doctor.suggest.trial import Choice, Suggestion, suggestion, trial_env, write_suggestion
+from ascend_hotfix.doctor.suggest.writer import patch_text
 from ascend_hotfix.names import Prefix
 from ascend_hotfix.records import ModelPatch, Packed, Scheme
 

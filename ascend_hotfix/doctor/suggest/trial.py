@@ -1,13 +1,12 @@
 """Suggests a patch module for what a dry run missed, and tries it before it is written.
 
-What the names say is derived in :mod:`ascend_hotfix.doctor.derive`. The patch is loaded and dry-run, again where that
+What the names say is derived in :mod:`ascend_hotfix.doctor.suggest.derive`. The patch is loaded and dry-run, again where that
 shows more. What the names leave open is put as numbered choices; a chosen one is tried as everything else.
 """
 
 from __future__ import annotations
 
 import os
-import runpy
 import shlex
 import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -17,18 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from ascend_hotfix import toggles
 from ascend_hotfix.catalog import ENV_MODELS, ENV_PATH, load_catalog
-from ascend_hotfix.doctor.checkpoint import read_checkpoint
-from ascend_hotfix.doctor.derive import Proposal, derive
-from ascend_hotfix.doctor.dryrun import Split, call, finding_data, finding_of, rehearse, run_split, toggle_env
+from ascend_hotfix.doctor.dryrun import Split, call, finding_of, run_split, toggle_env
 from ascend_hotfix.doctor.findings import Collector, Finding, Severity
-from ascend_hotfix.doctor.patchfile import patch_text
 from ascend_hotfix.doctor.texts import Phrase
 
 if TYPE_CHECKING:
     from ascend_hotfix.doctor.report import Report
     from ascend_hotfix.sim.pool import Zygote
 
-__all__ = ["Choice", "Suggestion", "propose", "suggestion", "trial_env", "write_suggestion"]
+__all__ = ["Choice", "Suggestion", "suggestion", "trial_env", "write_suggestion"]
 
 ROUNDS = 5
 """How often a dry run with the rules so far may show more. A draft whose tensors moved and whose lookups moved takes four."""
@@ -52,40 +48,6 @@ NAME_CODES = frozenset(
 """Findings that a rule may remove."""
 NONE = 0
 """The answer to a choice that leaves it as it is."""
-
-
-# --- in the process that has upstream -------------------------------------------------------------------------------
-
-
-def propose(
-    model_dir: str, versions: Mapping[str, str], base: str = "", chosen: Sequence[str] = (), **split: Any
-) -> dict[str, Any]:
-    """A case for the zygote: the findings of a dry run, the text of a patch (empty: none) and the questions.
-
-    *base* is the file of what was suggested before and is armed in this run; the new text has its rules too. *chosen*
-    are texts of answers that are taken over.
-    """
-    found = rehearse(read_checkpoint(model_dir), Split(**split))
-    before = Proposal.of_patch(runpy.run_path(base)["PATCH"]) if base else Proposal()
-    proposal = Proposal()
-    proposal.merge(before)
-    proposal.merge(derive(found, before))
-    proposal.answer(chosen)
-    title, override = Path(model_dir).name, proposal.overriding()
-    text = patch_text(proposal.fields(), found.types, versions, title, override) if proposal else ""
-    return {
-        "findings": [finding_data(f) for f in found.findings],
-        "text": text,
-        "questions": [
-            {"what": q.what, "answers": [[a.text, a.note] for a in q.answers], "blocks": q.blocks}
-            for q in proposal.questions
-        ],
-        "more": proposal.records() != before.records(),
-        "types": list(found.types),
-    }
-
-
-# --- in the process that asks ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -157,7 +119,7 @@ class _Trials:
             self.file.write_text(self.made.text, encoding="utf-8")
             base, env = str(self.file), trial_env(self.env, self.file, self.made.types)
         arguments = {"model_dir": self.model_dir, "versions": dict(self.versions), "base": base, "chosen": list(chosen)}
-        return call(self.zygote, "ascend_hotfix.doctor.suggest:propose", env, **arguments)
+        return call(self.zygote, "ascend_hotfix.doctor.suggest.propose:propose", env, **arguments)
 
     def _choice(self, data: Mapping[str, Any]) -> Choice:
         number = self.numbers.setdefault(data["what"], len(self.numbers) + 1)
