@@ -746,6 +746,18 @@ TEXTS: dict[str, Text] = {
         "{place} is not written",
         "follow the remedies of the findings",
     ),
+    "suggest-left": Text(
+        NOTE,
+        "with the suggested patch this remains: {what}",
+        "{place} is written, and does not mend this",
+        "follow the remedy of this finding above",
+    ),
+    "suggest-failed": Text(
+        WARNING,
+        "looking for a patch broke off: {error}",
+        "{place} is not written; the findings above are complete",
+        "report it with the headers of the checkpoint: a suggestion must not fail; ASCEND_HOTFIX_STRICT=1 shows where it did",
+    ),
     "dtype-cast": Text(
         FAULT,
         "{count} {source} {count:~tensor|tensors} such as {example} {count:~is|are} loaded into {target} parameters",

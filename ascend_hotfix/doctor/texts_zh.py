@@ -644,4 +644,14 @@ TEXTS_ZH: dict[str, tuple[str, str, str]] = {
         "没有写入 {place}",
         "按各条结果的处理方法操作",
     ),
+    "suggest-left": (
+        "使用建议的补丁后，仍有：{what}",
+        "已写入 {place}，但它解决不了这一项",
+        "按上面该结果的处理方法操作",
+    ),
+    "suggest-failed": (
+        "寻找补丁时出错：{error}",
+        "没有写入 {place}；上面的结果是完整的",
+        "请附上权重的文件头报告此问题：建议功能不应出错；设置 ASCEND_HOTFIX_STRICT=1 可查看出错位置",
+    ),
 }

@@ -10,7 +10,8 @@ import os
 import shlex
 import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from ascend_hotfix.doctor.report import Report
     from ascend_hotfix.sim.pool import Zygote
 
-__all__ = ["Choice", "Suggestion", "suggestion", "trial_env", "write_suggestion"]
+__all__ = ["Choice", "Suggestion", "suggestion", "trial_env", "write_or_tell", "write_suggestion"]
 
 ROUNDS = 5
 """How often a dry run with the rules so far may show more. A draft whose tensors moved and whose lookups moved takes four."""
@@ -48,6 +49,8 @@ NAME_CODES = frozenset(
 """Findings that a rule may remove."""
 NONE = 0
 """The answer to a choice that leaves it as it is."""
+MOST_TRIALS = 12
+"""So many combinations of answers are tried before the user is asked."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,23 @@ class _Trials:
             self.made.text, chosen = answer["text"], ()
         self.made.choices = [self._choice(one) for one in answer["questions"]]
 
+    def resolve(self) -> None:
+        """Takes the answers of which exactly one combination leaves no fault; of several that do, none is better."""
+        blocking = [choice for choice in self.made.choices if choice.blocks and choice.answers]
+        ways = list(islice(product(*(choice.answers for choice in blocking)), MOST_TRIALS + 1))
+        if not blocking or not 1 < len(ways) <= MOST_TRIALS:
+            return
+        right: list[_Trials] = []
+        for way in ways:
+            trial = replace(self, made=replace(self.made), numbers=dict(self.numbers))
+            trial.settle([text for text, _ in way])
+            if not _weight(trial.made.left) and not any(choice.blocks for choice in trial.made.choices):
+                right.append(trial)
+            if len(right) > 1:
+                return
+        if right:
+            self.made, self.numbers = right[0].made, right[0].numbers
+
     def _run(self, chosen: Sequence[str]) -> dict[str, Any]:
         base, env = "", self.env
         if self.made.text:
@@ -153,14 +173,17 @@ def suggestion(
     with tempfile.TemporaryDirectory() as folder:
         trials = _Trials(zygote, model_dir, versions, env, Path(folder) / f"{name}.py")
         trials.settle()
-        made, kept = trials.made, set()
+        trials.resolve()
+        kept = set()
         for number, answer in sorted((choose or {}).items()):
             if not trials.choose(number, answer):
-                made.unknown.append(f"{number}.{answer}")
+                trials.made.unknown.append(f"{number}.{answer}")
             elif answer == NONE:
                 kept.add(number)
+        made = trials.made
         made.choices = [choice for choice in made.choices if choice.number not in kept]
         if made.text and split != Split() and made.writable:
+            trials.file.write_text(made.text, encoding="utf-8")
             made.left = run_split(zygote, model_dir, split, trial_env(env, trials.file, made.types))
     made.worse = bool(made.text) and _worse(made.before, made.left)
     return made
@@ -200,6 +223,17 @@ def _worse(before: Iterable[Finding], after: Iterable[Finding]) -> bool:
     return bool(new) or _weight(after) >= _weight(before)
 
 
+def write_or_tell(zygote: Zygote, report: Report, target: Path, split: Split, findings: list[Finding]) -> list[Finding]:
+    """:func:`write_suggestion`; where that fails, a finding that says so, and what the dry run found stays."""
+    try:
+        return write_suggestion(zygote, report, target, split, findings)
+    except Exception as error:
+        if toggles.strict():
+            raise
+        params = {"error": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"}
+        return [Finding("suggest-failed", str(target), params=params, stage="dry-run")]
+
+
 def write_suggestion(
     zygote: Zygote,
     report: Report,
@@ -225,6 +259,9 @@ def write_suggestion(
             report.suggested = Phrase("not written", file=target, stage="--suggest", why=why)
         else:
             report.suggested = _told(made, target, env)
+            for left in made.left:
+                if left.severity is Severity.FAULT:
+                    found.add("suggest-left", place=str(target), what=left.message)
     elif made.worse and not any(choice.blocks for choice in made.choices):
         found.add("suggest-worse", place=str(target), left=", ".join(sorted({f.code for f in made.left})))
     elif not made.unknown and not made.choices:
