@@ -127,11 +127,13 @@ def main() -> None:
     parser.add_argument("--families", default=",".join(FAMILIES))
     parser.add_argument("--conventions", default=",".join(CONVENTIONS))
     parser.add_argument("--parts", default="whole,part")
+    parser.add_argument("--where", default=",".join(WHERE))
     parser.add_argument("--seconds", type=float, default=3000.0, help="start no further checkpoint after this long")
     parser.add_argument("--rows", type=Path, help="one JSON line per case")
     arguments = parser.parse_args()
     started, rows = time.monotonic(), list[dict[str, Any]]()
-    wanted = [one for one in cases(arguments.parts) if one[0] in arguments.conventions.split(",")]
+    chosen, where = arguments.conventions.split(","), arguments.where.split(",")
+    wanted = [one for one in cases(arguments.parts) if one[0] in chosen and one[2] in where]
     with tempfile.TemporaryDirectory() as folder, Zygote(interpreter(arguments.pair), path=[ROOT, HERE], arm=True) as z:
         for name in arguments.families.split(","):
             if time.monotonic() - started < arguments.seconds:

@@ -237,11 +237,9 @@ class _Search:
 
 def _level(a: Template, t: Template, fits: Fits) -> int:
     """0: cannot be the same; 1: may be; 2: agree in numbers and forms."""
-    if a.name.count("*") != t.name.count("*"):
-        return 0
     common = a.forms.keys() & t.forms.keys()
-    if not common:
-        return 0
+    if not common or common not in (a.forms.keys(), t.forms.keys()):
+        return 0  # layers that are counted otherwise: the same numbers are not the same layers
     pairs = {(a.forms[n], t.forms[n]) for n in common}
     if not all(fits(one, other, False) for one, other in pairs):
         return 0

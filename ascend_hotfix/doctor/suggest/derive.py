@@ -105,7 +105,7 @@ class _Trees:
 
     def proposal(self) -> Proposal:
         """The rules that are decided, and a question for each group that is not."""
-        questions = [self._question(ways) for ways in self.aligned.open]
+        questions = [one for ways in self.aligned.open for one in self._questions(ways)]
         held = list(self.override)
         return Proposal(lookup=list(self.lookup), weights=list(self.weights), override=held, questions=questions)
 
@@ -117,23 +117,38 @@ class _Trees:
         """Is something decided or asked about the description name *name*?"""
         return starred(name) in self._asked
 
-    def _question(self, ways: tuple[Way, ...]) -> Question:
-        """Modules of one shape: which is which. One question, whatever number of layers it is about."""
-        first = ways[0]
-        what = (
-            f"{', '.join(first.weights)} have the form that {', '.join(sorted(first.weights.values()))} ask for, "
-            "and neither structure nor a naming convention tells which is which"
-        )
-        answers = []
-        for way in ways[:MOST_WAYS]:
-            override, rest = _at_home(way.weights)
-            fields = [("weights", tuple(renames(rest))), ("override", tuple(override))]
-            fields = [(name, records) for name, records in fields if records]
-            if way.lookup:
-                fields.append(("lookup", tuple(renames(way.lookup, whole=True))))
-            note = ", ".join(f"{_shortened(old)} is {_shortened(new)}" for old, new in sorted(way.weights.items()))
-            answers.append(Answer(tuple(fields), note))
-        return Question(what, tuple(answers))
+    def _questions(self, ways: tuple[Way, ...]) -> list[Question]:
+        """Modules of one form: which is which? One question, whatever number of layers it is about; of many, one for each."""
+        names = list(dict.fromkeys(old for way in ways for old in way.weights))
+        untold = "neither structure nor a naming convention tells"
+        if len(ways) <= MOST_WAYS:
+            asked = sorted({new for way in ways for new in way.weights.values()})
+            what = f"{', '.join(names)} have the form that {', '.join(asked)} ask for, and {untold} which is which"
+            return [Question(what, tuple(map(_answer, ways)))]
+        questions = []
+        for old in names:
+            each = {way.weights[old]: _alone(way, old) for way in ways if old in way.weights}
+            answers = tuple(_answer(way) for _, way in sorted(each.items()))
+            questions.append(Question(f"{old} has the form that several ask for, and {untold} which it is", answers))
+        return questions
+
+
+def _alone(way: Way, old: str) -> Way:
+    """What *way* says of *old*."""
+    new = way.weights[old]
+    end = "." + new.rpartition(".")[2]
+    return Way({old: new}, {a: t for a, t in way.lookup.items() if a.endswith(end)})
+
+
+def _answer(way: Way) -> Answer:
+    override, rest = _at_home(way.weights)
+    fields: list[tuple[str, tuple[Any, ...]]] = [
+        ("weights", tuple(renames(rest))),
+        ("override", tuple(override)),
+        ("lookup", tuple(renames(way.lookup, whole=True))),
+    ]
+    note = ", ".join(f"{_shortened(old)} is {_shortened(new)}" for old, new in sorted(way.weights.items()))
+    return Answer(tuple((name, records) for name, records in fields if records), note)
 
 
 def _at_home(pairs: Mapping[str, str]) -> tuple[list[Rule], dict[str, str]]:

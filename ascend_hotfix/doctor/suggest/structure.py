@@ -69,6 +69,7 @@ def _assigned(tree: Tree, stored: Mapping[str, Stored], there: Mapping[str, Temp
     def attempt(forms: Mapping[str, Asked]) -> tuple[tuple[int, int], Assignment]:
         asked = templates({name: form for name, form in forms.items() if name not in stored})
         found = assign(asked, there, may_be)
+        _keep_called_alike(found, {starred(name) for name in tree.whole})
         placed = {t for group in found.open for way in group.ways for t in way.values()} | {*found.pairs.values()}
         filled = {a for group in found.open for way in group.ways for a in way} | {*found.pairs}
         return (len(there.keys() - placed) + len(asked.keys() - filled), len(found.open)), found
@@ -92,6 +93,13 @@ def _assigned(tree: Tree, stored: Mapping[str, Stored], there: Mapping[str, Temp
         if other[0] < best[0]:
             best, forms = other, changed
     return best[1]
+
+
+def _keep_called_alike(found: Assignment, fused: Collection[str]) -> None:
+    """Takes out fused layers that are called otherwise: in which order another code base fuses is not in the names."""
+    for asked in [a for a, t in found.pairs.items() if a in fused and a.rpartition(".")[2] != t.rpartition(".")[2]]:
+        del found.pairs[asked]
+    found.open = [group for group in found.open if not any(a in fused for way in group.ways for a in way)]
 
 
 # --- the description --------------------------------------------------------------------------------------------------

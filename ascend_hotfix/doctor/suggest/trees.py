@@ -36,10 +36,12 @@ class Asked(NamedTuple):
     """A module that is asked: the size of its weight (None: not known, (): it has none) and its other leaves with their shapes.
 
     What a scheme stores beside the weight is not among them: a layer whose description was not found has the wrong ones.
+    ``quantized``: is it built so? None where its description was not found.
     """
 
     size: Size | None
     leaves: tuple[tuple[str, tuple[int, ...]], ...]
+    quantized: bool | None = None
 
 
 @dataclass
@@ -86,7 +88,7 @@ def asked_modules(parts: Iterable[Part], rows: Rows, renamed: Iterable[Rule] = (
     for part in parts:
         landed = _landed(part, renamed)
         empty = {*part.unwritten, *part.filled, *part.partial}
-        missing = _missed(part)
+        missing, quantized = _missed(part), _quantized(part)
         for module, leaves in _modules(part).items():
             for piece in _pieces(part, module, leaves, rows, experts):
                 if name := _missed_name(piece, missing.get(module, ())):
@@ -102,7 +104,7 @@ def asked_modules(parts: Iterable[Part], rows: Rows, renamed: Iterable[Rule] = (
                     if leaf not in BESIDE and leaf not in WEIGHTS
                 )
                 size = piece.size if "weight" in piece.leaves else ()
-                form = Asked(size, tuple(shapes))
+                form = Asked(size, tuple(shapes), quantized.get(module))
                 if piece.shards:
                     if all(one in tree.forms for one in piece.shards):
                         tree.whole.setdefault(piece.name, (form, piece.shards))
@@ -194,6 +196,13 @@ def _missed(part: Part) -> dict[str, list[str]]:
     return found
 
 
+def _quantized(part: Part) -> dict[str, bool]:
+    """Built module to whether it is quantized, for those whose description was found."""
+    frames = [frame for frame in part.frames if frame.module and frame.kind in ("linear", "moe", "embedding")]
+    unsure = {frame.module for frame in frames if frame.missing or frame.defaulted or frame.error or frame.standin}
+    return {frame.module: not frame.float_method for frame in frames if frame.module not in unsure}
+
+
 def _missed_name(piece: _Piece, names: Collection[str]) -> str:
     """The one of *names* that *piece* is asked under: the last segment tells shards and experts apart."""
     last = piece.name.rpartition(".")[2]
@@ -209,6 +218,9 @@ def may_be(asked: Asked, stored: Stored, exactly: bool) -> bool:
     if asked.size == ():
         return _leaves_fit(asked, held, exactly)
     if held.keys().isdisjoint(WEIGHTS):
+        return False
+    dtype = next(held[leaf][0] for leaf in WEIGHTS if leaf in held)
+    if asked.quantized is not None and asked.quantized != (dtype in QUANTIZED_DTYPES):
         return False
     if asked.size is not None and not any(_same(asked.size, one) for one in _sizes(held)):
         return False

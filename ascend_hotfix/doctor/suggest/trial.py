@@ -55,17 +55,26 @@ MOST_TRIALS = 12
 
 @dataclass(frozen=True)
 class Choice:
-    """A question with its *number* and its *answers*, each the text of a field and a note; answer ``n`` is ``number.n``."""
+    """A question with its *number* and its *answers*, each the text of fields and a note; *numbers* are theirs.
+
+    Answer ``n`` is ``number.n``; it keeps its number where an answer to another question has ruled others out.
+    """
 
     number: int
     what: str
     answers: tuple[tuple[str, str], ...]
     blocks: bool = True
+    numbers: tuple[int, ...] = ()
+
+    @property
+    def numbered(self) -> dict[int, tuple[str, str]]:
+        """The answers by their numbers."""
+        return dict(zip(self.numbers or range(1, len(self.answers) + 1), self.answers, strict=True))
 
     @property
     def lines(self) -> tuple[str, ...]:
         """The alternatives, each with what to give to ``--choose``, as Python that a patch can hold."""
-        told = [f"{self.number}.{n}  {text}  # {note}" for n, (text, note) in enumerate(self.answers, 1)]
+        told = [f"{self.number}.{n}  {text}  # {note}" for n, (text, note) in self.numbered.items()]
         return (*told, f"{self.number}.{NONE}  # none of these, the finding stays")
 
 
@@ -101,6 +110,7 @@ class _Trials:
     file: Path
     made: Suggestion = field(default_factory=Suggestion)
     numbers: dict[str, int] = field(default_factory=dict)
+    answers: dict[str, list[str]] = field(default_factory=dict)
     started: bool = False
 
     def settle(self, chosen: Sequence[str] = ()) -> None:
@@ -124,14 +134,14 @@ class _Trials:
             return
         right: list[_Trials] = []
         for way in ways:
-            trial = replace(self, made=replace(self.made), numbers=dict(self.numbers))
+            trial = replace(self, made=replace(self.made), numbers=dict(self.numbers), answers={**self.answers})
             trial.settle([text for text, _ in way])
             if not _weight(trial.made.left) and not any(choice.blocks for choice in trial.made.choices):
                 right.append(trial)
             if len(right) > 1:
                 return
         if right:
-            self.made, self.numbers = right[0].made, right[0].numbers
+            self.made, self.numbers, self.answers = right[0].made, right[0].numbers, right[0].answers
 
     def _run(self, chosen: Sequence[str]) -> dict[str, Any]:
         base, env = "", self.env
@@ -143,16 +153,24 @@ class _Trials:
 
     def _choice(self, data: Mapping[str, Any]) -> Choice:
         number = self.numbers.setdefault(data["what"], len(self.numbers) + 1)
-        return Choice(number, data["what"], tuple((text, note) for text, note in data["answers"]), data["blocks"])
+        answers = tuple((text, note) for text, note in data["answers"])
+        known = self.answers.setdefault(data["what"], [])
+        known += [text for text, _ in answers if text not in known]
+        numbers = tuple(known.index(text) + 1 for text, _ in answers)
+        return Choice(number, data["what"], answers, data["blocks"], numbers)
 
     def choose(self, number: int, answer: int) -> bool:
-        """Takes *answer* to choice *number* and tries it; False where there is no such choice."""
-        choice = next((one for one in self.made.choices if one.number == number), None)
-        if choice is None or not NONE <= answer <= len(choice.answers):
+        """Takes *answer* to choice *number* and tries it; False where there is no such choice.
+
+        What the answers before it have settled needs no answer any more.
+        """
+        what = next((what for what, one in self.numbers.items() if one == number), None)
+        if what is None or not NONE <= answer <= len(self.answers[what]):
             return False
-        if answer != NONE:
-            self.settle([choice.answers[answer - 1][0]])
-        return True
+        choice = next((one for one in self.made.choices if one.number == number), None)
+        if choice is not None and answer in choice.numbered:
+            self.settle([choice.numbered[answer][0]])
+        return choice is None or answer == NONE or answer in choice.numbered
 
 
 def suggestion(
@@ -278,7 +296,7 @@ def _choice_finding(choice: Choice, target: Path, chosen: str) -> Finding:
     params = {
         "number": str(choice.number),
         "what": choice.what,
-        "first": f"{chosen}{choice.number}.{min(1, len(choice.answers))}",
+        "first": f"{chosen}{choice.number}.{next(iter(choice.numbered), NONE)}",
     }
     params |= {"file": shlex.quote(str(target)), "alternatives": "\n".join(choice.lines)}
     return Finding(code, str(target), params=params, stage="dry-run")
