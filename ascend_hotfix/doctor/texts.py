@@ -725,7 +725,7 @@ TEXTS: dict[str, Text] = {
     "suggest-option": Text(
         NOTE,
         "choice {number}: {what}",
-        "without an answer they stay as memory was",
+        "without an answer this stays as it is found above",
         "compare with the float model; ascend-hotfix doctor DIR --suggest {file} --choose {first} takes the first",
     ),
     "suggest-no-name": Text(

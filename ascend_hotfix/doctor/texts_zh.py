@@ -626,7 +626,7 @@ TEXTS_ZH: dict[str, tuple[str, str, str]] = {
     ),
     "suggest-option": (
         "选择 {number}：{what}",
-        "不作选择时，这些参数保持内存中的随机内容",
+        "不作选择时，上面的这一项保持原样",
         "与浮点模型比较；ascend-hotfix doctor DIR --suggest {file} --choose {first} 采用第一项",
     ),
     "suggest-no-name": (

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ascend_hotfix.doctor.findings import pattern, starred
@@ -30,7 +31,7 @@ from ascend_hotfix.doctor.suggest.rules import renames
 from ascend_hotfix.doctor.suggest.structure import Aligned, Way, align_trees
 from ascend_hotfix.doctor.suggest.words import Alignment, Choice, align, likeness
 from ascend_hotfix.names import Exact, Prefix, Rule, Segments, Suffix
-from ascend_hotfix.records import Drop, Fill, Packed, Scheme, Unnamed
+from ascend_hotfix.records import Config, Drop, Fill, Packed, Scheme, Unnamed
 from ascend_hotfix.words import counted
 
 if TYPE_CHECKING:
@@ -81,6 +82,9 @@ def derive(rehearsal: Rehearsal, before: Proposal | None = None) -> Proposal:
         result.merge(_weight_rules(part, seen, tensors, {*others, *moved}, _taken(part, before)))
         unfilled += [] if seen.homeless else _biases(part, seen)  # a tensor without a place may be it
     result.questions += _fill_questions(unfilled)
+    for part, _, seen in seen_by:
+        if not seen.homeless:  # a tensor without a place may be the head
+            result.questions += _tied_head(part, rehearsal.checkpoint.config)
     described = [name.removesuffix(".weight") for part in rehearsal.parts[:1] for name in part.description]
     result.merge(_corrections(misdescribed, described))
     return result
@@ -99,7 +103,8 @@ class _Trees:
         self.override, rest = _at_home(decided.weights)
         if not any(part.experts for part in parts):  # which convention the loader takes is not known
             self.override = []
-        self.weights = renames(rest)
+        self.leaves: list[Rule] = [Suffix(old, new) for old, new in self.aligned.leaves.items()]
+        self.weights = [*renames(rest), *self.leaves]
         self._modules = {*decided.weights, *(t for ways in self.aligned.open for way in ways for t in way.weights)}
         self._asked = {*decided.lookup, *(a for ways in self.aligned.open for way in ways for a in way.lookup)}
 
@@ -111,7 +116,8 @@ class _Trees:
 
     def tells(self, tensor: str) -> bool:
         """Is something decided or asked about the module of *tensor*?"""
-        return starred(tensor.rpartition(".")[0]) in self._modules
+        module, _, leaf = tensor.rpartition(".")
+        return starred(module) in self._modules or leaf in self.aligned.leaves
 
     def tells_asked(self, name: str) -> bool:
         """Is something decided or asked about the description name *name*?"""
@@ -401,7 +407,8 @@ def _of_rest(names: Iterable[str], part: Part, found: Whereabouts) -> Iterator[Q
     What is not known of a name begins where it leaves the names that are in place, or wait for a tensor.
     """
     known = {one for name in (*part.landed, *found.waiting) for one in _heads(name)}
-    refused = {one.tensor for one in part.refused}
+    refused, sizes = {one.tensor for one in part.refused}, found.sizes
+    empty = {_elements(part.parameters[name]) for name in (*part.unwritten, *part.partial) if name in part.parameters}
     groups: dict[str, list[str]] = {}
     for name in names:
         strange = next((head for head in _heads(name) if head not in known), name)
@@ -413,11 +420,19 @@ def _of_rest(names: Iterable[str], part: Part, found: Whereabouts) -> Iterator[Q
             Answer.of("weights", (rule,), f"{first} -> {rule.apply(first)}; {told} renamed")
             for rule in _siblings(modules, found)
         ]
-        if refused.intersection(group):  # the others are left aside as it is
+        # the others are left aside as it is; nor is dropped what may be what a parameter waits for
+        if refused.intersection(group) and not any(_elements(sizes[name]) in empty for name in group if name in sizes):
             note = f"leaves out {told} such as {first}; right only if nothing needs them"
             answers.append(Answer.of("drop", (Drop(shape),), note))
         if answers:
-            yield Question(f"no parameter takes {told} {shape}, such as {first}", tuple(answers))
+            renamed = any(name == "weights" for answer in answers for name, _ in answer.fields)
+            what = f"no parameter takes {told} {shape}, such as {first}"
+            yield Question(what, tuple(answers), blocks=renamed)
+
+
+def _elements(tensor: Any) -> int:
+    """How many elements has a tensor with a shape, or what (shape, dtype) tells of?"""
+    return prod(tensor[0] if isinstance(tensor, tuple) else tensor.shape)
 
 
 def _heads(name: str) -> Iterator[str]:
@@ -480,6 +495,7 @@ def _biases(part: Part, seen: Evidence) -> list[str]:
         if name.endswith((".bias", "_correction_bias"))
         and "float" in part.parameters[name][1]
         and pattern(name) not in written
+        and f"{name.rpartition('.')[0]}.weight" not in part.unwritten  # nothing of the layer is there
     ]
 
 
@@ -492,3 +508,21 @@ def _fill_questions(names: Iterable[str]) -> Iterator[Question]:
         note = "right only if the float model has zeros there: compare with it"
         what = f"no tensor fills {counted(len(held), 'parameter')} {shape}, such as {held[0]}"
         yield Question(what, (Answer.of("fill", (Fill(shape),), note),), blocks=False)
+
+
+def _tied_head(part: Part, config: Mapping[str, Any]) -> Iterator[Question]:
+    """A head that no tensor fills, of the size of the embedding, where config.json says that they are two."""
+    key = "tie_word_embeddings"
+    heads = [
+        name for name in part.unwritten if part.modules.get(name.rpartition(".")[0], "").endswith("ParallelLMHead")
+    ]
+    filled = {name for names in part.landed.values() for name in names}
+    shapes = {
+        part.parameters[name][0] for name in filled if "Embedding" in part.modules.get(name.rpartition(".")[0], "")
+    }
+    nested = [one for one in config.values() if isinstance(one, Mapping) and key in one]
+    if len(heads) != 1 or part.parameters[heads[0]][0] not in shapes or config.get(key) is True or nested:
+        return
+    note = "right only if the float model's head is its embedding: compare with its config.json"
+    answer = Answer.of("config", (Config(put={key: True}),), note)
+    yield Question(f"no tensor fills {heads[0]}, which is as large as the embedding", (answer,), blocks=False)

@@ -8,15 +8,12 @@ siblings or for none, see :mod:`ascend_hotfix.doctor.suggest.assign`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
-__all__ = ["CONVENTIONS", "EQUAL_SHAPE", "Convention", "fitting"]
+__all__ = ["CONVENTIONS", "LEAVES", "Convention"]
 
 Roles = tuple[str, ...]
-
-EQUAL_SHAPE = frozenset({"q", "k", "v", "gate", "up"})
-"""Roles that often have one shape: neither order nor likeness of names tells them apart."""
 
 
 class Convention(NamedTuple):
@@ -255,7 +252,15 @@ CONVENTIONS: tuple[Convention, ...] = (
 """The sources are those of the module; ``transformers`` is what most checkpoints and vLLM's loaders have today."""
 
 
-def fitting(segments: Iterable[str]) -> list[Convention]:
-    """The conventions that know every one of *segments*."""
-    held = list(segments)
-    return [one for one in CONVENTIONS if all(segment in one.roles for segment in held)]
+LEAVES: tuple[frozenset[str], ...] = (
+    frozenset({"weight_scale", "scale", "scales", "weight_scales", "w_scale"}),
+    frozenset({"weight_offset", "offset", "weight_zero_point", "zero_point", "weight_offsets"}),
+    frozenset({"input_scale", "input_scales", "act_scale", "activation_scale"}),
+    frozenset({"input_offset", "input_zero_point", "act_offset", "activation_offset"}),
+    frozenset({"deq_scale", "dequant_scale"}),
+    frozenset({"quant_bias", "bias_int32"}),
+    frozenset({"e_score_correction_bias", "expert_bias", "correction_bias", "router_bias", "e_score_correction"}),
+    frozenset({"A_log", "a_log"}),
+    frozenset({"dt_bias", "dt_proj_bias"}),
+)
+"""Leaves of one meaning: what is stored beside a weight, and what a router or a scan adds. No scale is taken for its inverse."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from ascend_hotfix.doctor.suggest.writer import FIELDS, field_text
 from ascend_hotfix.names import Rule
-from ascend_hotfix.records import Drop, Fill, ModelPatch, Packed, Scheme, Unnamed
+from ascend_hotfix.records import Config, Drop, Fill, ModelPatch, Packed, Scheme, Unnamed
 
 __all__ = ["Answer", "Proposal", "Question"]
 
@@ -63,6 +63,7 @@ class Proposal:
     schemes in place of what the description says.
     """
 
+    config: list[Config] = field(default_factory=list)
     lookup: list[Rule] = field(default_factory=list)
     weights: list[Rule] = field(default_factory=list)
     params: list[Rule] = field(default_factory=list)

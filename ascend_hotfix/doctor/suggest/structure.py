@@ -10,6 +10,7 @@ from ascend_hotfix.doctor.findings import starred
 from ascend_hotfix.doctor.rehearsal import Part
 from ascend_hotfix.doctor.schemes import QUANTIZED_DTYPES, is_float
 from ascend_hotfix.doctor.suggest.assign import Assignment, Template, assign, templates
+from ascend_hotfix.doctor.suggest.lexicon import LEAVES
 from ascend_hotfix.doctor.suggest.trees import Asked, Rows, Stored, Tree, asked_modules, may_be, stored_modules
 from ascend_hotfix.names import Rule
 
@@ -26,11 +27,11 @@ class Way:
 
 @dataclass
 class Aligned:
-    """What is decided, and for each open group the ways to decide it; *strange* modules of tensors have no place at all."""
+    """What is decided, and for each open group the ways to decide it; *leaves* are called otherwise, whatever the module."""
 
     decided: Way
     open: list[tuple[Way, ...]] = field(default_factory=list)
-    strange: list[str] = field(default_factory=list)
+    leaves: dict[str, str] = field(default_factory=dict)
 
 
 def align_trees(
@@ -54,9 +55,25 @@ def align_trees(
             told = lookups.of({**decided, **side})
             ways.append(Way(side, {a: t for a, t in told.items() if a not in result.decided.lookup}))
         result.open.append(tuple(ways))
-    held = {*decided, *(t for group in found.open for way in group.ways for t in way.values())}
-    result.strange = [name for name in stored if starred(name) not in held and name not in tree.forms]
+    result.leaves = _leaves(tree, stored, decided)
     return result
+
+
+def _leaves(tree: Tree, stored: Mapping[str, Stored], decided: Mapping[str, str]) -> dict[str, str]:
+    """Leaves of another name, where their module is known and lacks just one of that meaning."""
+    lacking: dict[str, set[str]] = {}
+    for module, leaves in tree.lacking.items():
+        lacking.setdefault(starred(module), set()).update(leaves)
+    found: dict[str, set[str]] = {}
+    for module, form in stored.items():
+        shape = starred(module)
+        wanted = lacking.get(decided.get(shape, shape), set())
+        held = {leaf for leaf, _, _ in form.leaves}
+        for leaf in held - wanted:
+            same = next((one for one in LEAVES if leaf in one), frozenset())
+            if len(same & held) == 1 and len(meant := same & wanted) == 1:
+                found.setdefault(leaf, set()).update(meant)
+    return {leaf: next(iter(meant)) for leaf, meant in sorted(found.items()) if len(meant) == 1}
 
 
 def _turned(pairs: Mapping[str, str]) -> dict[str, str]:

@@ -49,12 +49,14 @@ class Tree:
     """Module to its form; ``parameters``: to the parameters that it fills; ``lookups``: to the name asked in vain for it.
 
     ``whole``: a fused layer as one module, to its form and its shards, which are in ``forms``: a checkpoint has either.
+    ``lacking``: each module to the leaves that nothing fills, whether or not its weight is there.
     """
 
     forms: dict[str, Asked] = field(default_factory=dict)
     parameters: dict[str, list[str]] = field(default_factory=dict)
     lookups: dict[str, str] = field(default_factory=dict)
     whole: dict[str, tuple[Asked, tuple[str, ...]]] = field(default_factory=dict)
+    lacking: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 # --- what is there ----------------------------------------------------------------------------------------------------
@@ -96,6 +98,8 @@ def asked_modules(parts: Iterable[Part], rows: Rows, renamed: Iterable[Rule] = (
                 open_ones = {
                     leaf: p for leaf, p in piece.leaves.items() if p in empty and f"{piece.name}.{leaf}" not in landed
                 }
+                if open_ones:
+                    tree.lacking.setdefault(piece.name, tuple(open_ones))
                 if not open_ones or ("weight" in piece.leaves and "weight" not in open_ones):
                     continue  # where the weight is, the module is found, whatever else is missing
                 shapes = sorted(

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ascend_hotfix.records import Drop, Fill, Fix, Packed, PatchError, Scheme, Unnamed
+from ascend_hotfix.records import Config, Drop, Fill, Fix, Packed, PatchError, Scheme, Unnamed
 
 __all__ = ["FIELDS", "WRITTEN_BY", "field_text", "patch_text"]
 
 WRITTEN_BY = "by ascend-hotfix doctor"
 """How the first line of a suggested patch ends; ``--suggest`` writes over no other file."""
 
-FIELDS = ("lookup", "packed", "describe", "weights", "params", "types", "drop", "fill")
+FIELDS = ("config", "lookup", "packed", "describe", "weights", "params", "types", "drop", "fill")
 """Fields of a fix that a suggestion fills, in the order of a written patch."""
 OVERRIDE = {
     "weights": "the name alone does not show that it is another parameter's, or none's; the dry run does",
@@ -45,11 +45,15 @@ def record_text(record: Any) -> str:
         return f'{kind}("{record.pattern}", {record.value!r})'
     if isinstance(record, Unnamed):
         return f'{kind}("{record.cls}", "{record.name}")'
+    if isinstance(record, Config):
+        return f"{kind}(put={dict(record.put)!r})".replace("'", '"')
     return f'{kind}("{record.old}", "{record.new}")'
 
 
 def _why(fields: Fields, override: str) -> str:
     told = []
+    if "config" in fields:
+        told.append(f"config.json says otherwise of {', '.join(fields['config'][0].put)} than the files are")
     if "lookup" in fields:
         rule = fields["lookup"][0]
         told.append(
