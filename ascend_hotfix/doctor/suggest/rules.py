@@ -7,7 +7,7 @@ rule of its own, which no other rule meets.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from ascend_hotfix.names import Exact, Prefix, Renamer, Rule, Segments
@@ -15,6 +15,7 @@ from ascend_hotfix.names import Exact, Prefix, Renamer, Rule, Segments
 __all__ = ["renames"]
 
 Run = tuple[str, ...]
+MOST_MERGES = 4
 
 
 class _Edit(NamedTuple):
@@ -35,7 +36,7 @@ def renames(pairs: Mapping[str, str], *, whole: bool = False) -> list[Rule]:
 
     *whole*: the rules are about whole module names (``lookup``), not about what tensor names begin with.
     """
-    moved = {old: new for old, new in pairs.items() if old != new}
+    moved = {old: new for old, new in sorted(pairs.items()) if old != new}
     rules = _factored(moved)
     if rules is not None and _gives(rules, moved):
         return rules
@@ -63,20 +64,49 @@ def _factored(pairs: Mapping[str, str]) -> list[Rule] | None:
     """Rules about what differs alone; None where one cannot be told from another place."""
     edits = [edit for old, new in pairs.items() for edit in _edits(tuple(old.split(".")), tuple(new.split(".")))]
     names = [tuple(old.split(".")) for old in pairs]
-    places: dict[tuple[Run, Run], list[_Edit]] = {}
-    for edit in edits:
-        places.setdefault((edit.old, edit.new), []).append(edit)
-    chosen: dict[Rule, int] = {}
-    for (old, _), held in places.items():
-        for edit in held:
-            if any(_covers(rule, edit) for rule in chosen):
-                continue
-            rule = _anchored(edit, edits, names)
-            if rule is None:
-                return None
-            chosen[rule] = len(getattr(rule, "old", "").split(".")) - len(old)
+    chosen = _chosen(edits, names)
+    for _ in range(MOST_MERGES):
+        merged = _merged(edits, chosen or {})
+        if merged == edits:
+            break
+        edits, chosen = merged, _chosen(merged, names)
+    if chosen is None:
+        return None
+    held = chosen
     # what needs to see the old names around it comes first
-    return sorted(chosen, key=lambda rule: (-chosen[rule], isinstance(rule, Prefix)))
+    return sorted(held, key=lambda rule: (-held[rule], isinstance(rule, Prefix)))
+
+
+def _chosen(edits: Iterable[_Edit], names: Collection[Run]) -> dict[Rule, int] | None:
+    """A rule for each of *edits*, with the number of segments around what it changes."""
+    chosen: dict[Rule, int] = {}
+    for edit in edits:
+        if any(_covers(rule, edit) for rule in chosen):
+            continue
+        rule = _anchored(edit, edits, names)
+        if rule is None:
+            return None
+        chosen[rule] = len(getattr(rule, "old", "").split(".")) - len(edit.old)
+    return chosen
+
+
+def _merged(edits: list[_Edit], chosen: Iterable[Rule]) -> list[_Edit]:
+    """*edits*, those as one that are at the start of one name by rules of which only the first would act."""
+    fronts = [rule for rule in chosen if isinstance(rule, Prefix)]
+    by_name: dict[Run, list[_Edit]] = {}
+    for edit in edits:
+        by_name.setdefault(edit.name, []).append(edit)
+    found = []
+    for name, held in by_name.items():
+        front = [edit for edit in held if any(_covers(rule, edit) for rule in fronts)]
+        found += [edit for edit in held if edit not in front]
+        if len(front) > 1:
+            new: list[str] = []
+            for one, following in zip(front, [*front[1:], None], strict=True):
+                new += [*one.new, *(name[one.stop : following.start] if following else ())]
+            front = [_Edit(name, front[0].start, name[front[0].start : front[-1].stop], tuple(new))]
+        found += front
+    return found if len(found) < len(edits) else edits
 
 
 def _edits(old: Run, new: Run) -> list[_Edit]:

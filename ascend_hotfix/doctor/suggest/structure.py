@@ -154,6 +154,8 @@ class _Lookups:
             if name in self.schemes:
                 continue
             tensor = self._tensor(module, back)
+            if name in self.tree.silent and self.weights.get(tensor, "I8") not in QUANTIZED_DTYPES:
+                continue
             for key in dict.fromkeys((self.mapped.get(tensor, tensor), tensor)):
                 if key and key in self.schemes:
                     found.setdefault(starred(name), starred(key))

@@ -49,7 +49,8 @@ class Tree:
     """Module to its form; ``parameters``: to the parameters that it fills; ``lookups``: to the name asked in vain for it.
 
     ``whole``: a fused layer as one module, to its form and its shards, which are in ``forms``: a checkpoint has either.
-    ``lacking``: each module to the leaves that nothing fills, whether or not its weight is there.
+    ``lacking``: each module to the leaves that nothing fills, whether or not its weight is there. ``silent``: the names of ``lookups`` that
+    upstream takes for float without a word, which is right where the tensor is float.
     """
 
     forms: dict[str, Asked] = field(default_factory=dict)
@@ -57,6 +58,7 @@ class Tree:
     lookups: dict[str, str] = field(default_factory=dict)
     whole: dict[str, tuple[Asked, tuple[str, ...]]] = field(default_factory=dict)
     lacking: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    silent: set[str] = field(default_factory=set)
 
 
 # --- what is there ----------------------------------------------------------------------------------------------------
@@ -81,6 +83,7 @@ class _Piece(NamedTuple):
     size: Size | None
     leaves: dict[str, str]
     shards: tuple[str, ...] = ()
+    shard: bool = False
 
 
 def asked_modules(parts: Iterable[Part], rows: Rows, renamed: Iterable[Rule] = ()) -> Tree:
@@ -88,6 +91,7 @@ def asked_modules(parts: Iterable[Part], rows: Rows, renamed: Iterable[Rule] = (
     tree = Tree()
     experts = next((part.experts for part in parts if part.experts), {})
     for part in parts:
+        tree.silent |= _silent(part)
         landed = _landed(part, renamed)
         empty = {*part.unwritten, *part.filled, *part.partial}
         missing, quantized = _missed(part), _quantized(part)
@@ -147,7 +151,10 @@ def _pieces(
     own = {leaf: f"{module}.{leaf}" for leaf in leaves}
     parent = name.rpartition(".")[0]
     if shards:
-        pieces = [_Piece(f"{parent}.{one}".lstrip("."), size, own) for one, size in zip(shards, sizes, strict=True)]
+        pieces = [
+            _Piece(f"{parent}.{one}".lstrip("."), size, own, shard=True)
+            for one, size in zip(shards, sizes, strict=True)
+        ]
         yield from pieces
         if len(pieces) > 1:
             whole = sum(size[0] for size in sizes), sizes[0][1]
@@ -190,6 +197,12 @@ def _experts(
             yield _Piece(f"{base}.{number}.{taken.get(own, usual)}", size, held)
 
 
+def _silent(part: Part) -> set[str]:
+    """Description names whose absence upstream says nothing about."""
+    frames = [frame for frame in part.frames if not frame.standin and not frame.error]
+    return {name.removesuffix(".weight") for frame in frames for name in frame.missing}
+
+
 def _missed(part: Part) -> dict[str, list[str]]:
     """Built module to the description names that it asked in vain, without the leaf."""
     found: dict[str, list[str]] = {}
@@ -208,9 +221,19 @@ def _quantized(part: Part) -> dict[str, bool]:
 
 
 def _missed_name(piece: _Piece, names: Collection[str]) -> str:
-    """The one of *names* that *piece* is asked under: the last segment tells shards and experts apart."""
+    """The one of *names* that *piece* is asked under: the last segment tells shards and experts apart.
+
+    For an expert it may be of either convention: vllm-ascend 0.30 asks by the second where the first finds nothing.
+    """
     last = piece.name.rpartition(".")[2]
-    return next((one for one in names if one.rpartition(".")[2] == last), "")
+    either = next((pair for pair in EXPERTS if last in pair and ".experts." in piece.name), (last,))
+    for one in names:
+        parent, _, asked = one.rpartition(".")
+        if asked in either:
+            return one
+        if piece.shard and parent:  # upstream stops at the first shard that it does not find
+            return f"{parent}.{last}"
+    return ""
 
 
 # --- may one be the other? ---------------------------------------------------------------------------------------------
