@@ -61,3 +61,14 @@ def test_names_that_cannot_be_told_apart_by_what_differs_have_a_rule_each() -> N
 
 def test_pairs_that_change_nothing_need_no_rule() -> None:
     assert renames({"model.norm": "model.norm"}) == []
+
+
+def test_no_rule_gives_another_name_what_is_meant_for_one() -> None:
+    pairs = {"h.*.attn.w1": "h.*.attn.gate_proj"}
+    assert renames(pairs) == [Segments("w1", "gate_proj")]
+    others = ["h.*.attn.inner.w1", "h.*.attn.gate_proj.inner"]
+    assert renames(pairs, others) == [Segments("w1", "gate_proj")]
+    swapped = {"a.norm": "b.norm", "a.proj": "b.proj"}
+    assert renames(swapped, ["a.x"]) == [Prefix("a", "b")]
+    (rule, _) = renames({"a.norm": "b.norm", "c.norm": "b.last"}, ["a.last"])
+    assert rule == Prefix("a.norm", "b.norm")

@@ -104,7 +104,8 @@ class _Trees:
         if not any(part.experts for part in parts):  # which convention the loader takes is not known
             self.override = []
         self.leaves: list[Rule] = [Suffix(old, new) for old, new in self.aligned.leaves.items()]
-        self.weights = [*renames(rest), *self.leaves]
+        self._there = {starred(name.rpartition(".")[0]) for name in homeless}
+        self.weights = [*renames(rest, self._there - decided.weights.keys()), *self.leaves]
         self._modules = {*decided.weights, *(t for ways in self.aligned.open for way in ways for t in way.weights)}
         self._asked = {*decided.lookup, *(a for ways in self.aligned.open for way in ways for a in way.lookup)}
 

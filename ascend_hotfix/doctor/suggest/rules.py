@@ -31,14 +31,15 @@ class _Edit(NamedTuple):
         return self.start + len(self.old)
 
 
-def renames(pairs: Mapping[str, str], *, whole: bool = False) -> list[Rule]:
+def renames(pairs: Mapping[str, str], others: Iterable[str] = (), *, whole: bool = False) -> list[Rule]:
     """Rules that turn each template of *pairs* into its value, as few as do it.
 
-    *whole*: the rules are about whole module names (``lookup``), not about what tensor names begin with.
+    No rule gives any of the templates *others* a name that a value of *pairs* is. *whole*: the rules are about whole
+    module names (``lookup``), not about what tensor names begin with.
     """
     moved = {old: new for old, new in sorted(pairs.items()) if old != new}
     rules = _factored(moved)
-    if rules is not None and _gives(rules, moved):
+    if rules is not None and _gives(rules, moved) and not _takes(rules, others, pairs):
         return rules
     kind = Exact if whole else Prefix
     ordered = sorted(moved.items(), key=lambda pair: -pair[0].count("."))
@@ -52,6 +53,13 @@ def _gives(rules: Iterable[Rule], pairs: Mapping[str, str]) -> bool:
     """Do *rules* turn every template of *pairs*, with numbers in it, into its value and let it stay so?"""
     renamer = Renamer(tuple(rules))
     return all(renamer.look(_numbered(old)).new == _numbered(new) for old, new in pairs.items())
+
+
+def _takes(rules: Collection[Rule], others: Iterable[str], pairs: Mapping[str, str]) -> bool:
+    """Does any of *rules*, or all of them, call one of *others* as a value of *pairs* is called?"""
+    held, renamer = {_numbered(new) for new in pairs.values()}, Renamer(tuple(rules))
+    strange = [_numbered(name) for name in others if name not in pairs]
+    return any(moved.new in held for name in strange for moved in renamer.candidates(name))
 
 
 def _numbered(template: str) -> str:
