@@ -563,7 +563,48 @@ def observe(
     part.sizes = layout.sizes(model)
     part.called = layout.called(model, {name.rpartition(".")[0] for name in part.parameters})
     part.mapped = _mapped(model, tensors)
+    if role != "target" and part.unwritten:
+        part.called |= _asked_of_loader(model, load, part)
     return part
+
+
+DRAFT_FRONTS = ("mtp", "model.mtp", "mtp.0", "model.mtp.0")
+"""What a checkpoint may begin the names of draft layers with where vLLM's draft model says ``model``."""
+MOST_PROBES = 24
+
+
+def _asked_of_loader(model: Any, load: Load, part: Part) -> dict[str, str]:
+    """Modules of a draft that its loader takes under another front than their own, found by giving it such tensors.
+
+    Loaders of drafts rename in their own code, which no table tells.
+    """
+    import torch
+
+    shapes: dict[str, Any] = {}
+    for name in part.unwritten:
+        module, _, leaf = name.rpartition(".")
+        plain = len(part.sizes.get(module, ())) < 2 and leaf == "weight" and ".experts" not in name
+        if plain and name.startswith("model.") and len(shapes) < MOST_PROBES:
+            shapes.setdefault(pattern(name), name)
+    if not shapes:
+        return {}
+    held = dict(model.named_parameters())
+    best = (0, "")
+    for front in ("model", *DRAFT_FRONTS):
+        names = {f"{front}{name.removeprefix('model')}": name for name in shapes.values()}
+        recorder, trial = Recorder(StandIn({})), Part(part.role)
+        given = ((new, torch.empty_like(held[old], device="meta")) for new, old in names.items())
+        with watching(recorder):
+            _load(load, _Feed(given), recorder, trial)
+        written = {(store, write[0]) for store, writes in recorder.written.items() for write in writes}
+        best = max(
+            best, (sum((_storage(held[old]), new) in written for new, old in names.items()), front), key=lambda b: b[0]
+        )
+    front = best[1]
+    if front in ("", "model"):
+        return {}
+    modules = {name.rpartition(".")[0] for name in part.parameters}
+    return {name: f"{front}{name.removeprefix('model')}" for name in modules if name.startswith("model.")}
 
 
 def _mapped(model: Any, tensors: Iterable[str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from ascend_hotfix.doctor.suggest.derive import derive
 from ascend_hotfix.doctor.suggest.proposal import Proposal
 from ascend_hotfix.doctor.suggest.writer import patch_text
 from ascend_hotfix.names import Prefix, Segments, Suffix
-from ascend_hotfix.records import Config, Drop, Fill, ModelPatch, Scheme, Unnamed
+from ascend_hotfix.records import Config, Dequantize, Drop, Fill, ModelPatch, Scheme, Unnamed
 
 LAYER = "model.layers.0.mlp"
 SHAPES: dict[str, tuple[int, ...]] = {
@@ -164,6 +164,8 @@ def test_a_written_patch_is_read_back_as_it_was_proposed() -> None:
         fill=[Fill("**.gate.bias", 0.0)],
         describe=[Unnamed("ParallelLMHead", "lm_head")],
         override=[Prefix("core", "")],
+        tensors=[Dequantize("model.layers.*.mlp.gate")],
+        config=[Config(put={"tie_word_embeddings": True})],
         retyped=[Scheme("model.layers.*.mlp.up_proj", "W8A8")],
     )
     scope: dict[str, Any] = {}
@@ -231,3 +233,16 @@ def test_nothing_is_dropped_that_a_parameter_may_wait_for(shape: tuple[int, ...]
     found = derived(part, {"model.rot": shape})
     records = [record for one in found.questions for answer in one.answers for record in answer.records]
     assert records == ([Drop("model.rot")] if dropped else []) and not any(one.blocks for one in found.questions)
+
+
+@pytest.mark.parametrize(
+    ("scale", "asked", "found"), [((8, 1), False, True), ((8, 2), False, False), ((8, 1), True, False)]
+)
+def test_a_quantized_layer_that_asks_nothing_is_dequantized(scale: tuple[int, ...], asked: bool, found: bool) -> None:
+    gate = f"{LAYER}.gate"
+    part = Part("target", "Model", parameters={f"{gate}.weight": ((8, 4), "bfloat16")})
+    part.landed = {f"{gate}.weight": (f"{gate}.weight",)}
+    part.cast = [(f"{gate}.weight", "int8", f"{gate}.weight", "bfloat16")]
+    part.frames = [Frame(gate, "linear", module=gate, float_method=True)] if asked else []
+    records = derived(part, {f"{gate}.weight": (8, 4), f"{gate}.weight_scale": scale}).tensors
+    assert records == ([Dequantize("model.layers.*.mlp.gate")] if found else [])

@@ -30,8 +30,8 @@ from ascend_hotfix.doctor.suggest.proposal import Answer, Proposal, Question
 from ascend_hotfix.doctor.suggest.rules import renames
 from ascend_hotfix.doctor.suggest.structure import Aligned, Way, align_trees
 from ascend_hotfix.doctor.suggest.words import Alignment, Choice, align, likeness
-from ascend_hotfix.names import Exact, Prefix, Rule, Segments, Suffix
-from ascend_hotfix.records import Config, Drop, Fill, Packed, Scheme, Unnamed
+from ascend_hotfix.names import Exact, Prefix, Renamer, Rule, Segments, Suffix
+from ascend_hotfix.records import Config, Dequantize, Drop, Fill, Packed, Scheme, Unnamed
 from ascend_hotfix.words import counted
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ def derive(rehearsal: Rehearsal, before: Proposal | None = None) -> Proposal:
         moved |= {t for t in seen.homeless if any(rule.apply(t) != t for rule in whole)}
         moved |= {t for t in seen.homeless if trees.tells(t)}
         result.merge(_weight_rules(part, seen, tensors, {*others, *moved}, _taken(part, before)))
+        result.merge(Proposal(tensors=_dequantized(part, tensors)))
         unfilled += [] if seen.homeless else _biases(part, seen)  # a tensor without a place may be it
     result.questions += _fill_questions(unfilled)
     for part, _, seen in seen_by:
@@ -103,9 +104,13 @@ class _Trees:
         self.override, rest = _at_home(decided.weights)
         if not any(part.experts for part in parts):  # which convention the loader takes is not known
             self.override = []
+        veiled = {old: rest.pop(old) for old in self.aligned.veiled if old in rest}
+        self.override += _veiled(veiled, decided.weights, parts)
         self.leaves: list[Rule] = [Suffix(old, new) for old, new in self.aligned.leaves.items()]
         self._there = {starred(name.rpartition(".")[0]) for name in homeless}
-        self.weights = [*renames(rest, self._there - decided.weights.keys()), *self.leaves]
+        # of a draft's loader: tried alone, where all rules together lead to the target's
+        shared = [Prefix(old, new) for old, new in self.aligned.shared.items() if decided.weights.get(old) != new]
+        self.weights = [*renames(rest, self._there - decided.weights.keys()), *self.leaves, *shared]
         self._modules = {*decided.weights, *(t for ways in self.aligned.open for way in ways for t in way.weights)}
         self._asked = {*decided.lookup, *(a for ways in self.aligned.open for way in ways for a in way.lookup)}
 
@@ -169,6 +174,18 @@ def _at_home(pairs: Mapping[str, str]) -> tuple[list[Rule], dict[str, str]]:
         else:
             rest[old] = new
     return rules, rest
+
+
+def _veiled(pairs: Mapping[str, str], decided: Mapping[str, str], parts: Iterable[Part]) -> list[Rule]:
+    """Rules that act whatever a name looks like: few where they do no harm to any other name, else one for each pair."""
+    rules = renames(pairs)
+    renamer = Renamer(tuple(rules))
+    names = {starred(name.rpartition(".")[0]) for part in parts for name in part.landed}
+    others = {**{name: name for name in names}, **decided}
+    numbered = {old.replace("*", "7"): new.replace("*", "7") for old, new in others.items()}
+    if all(renamer.look(old).new in (old, new) for old, new in numbered.items()):
+        return rules
+    return [Prefix(old, new) for old, new in sorted(pairs.items())]
 
 
 def _shortened(name: str) -> str:
@@ -509,6 +526,27 @@ def _fill_questions(names: Iterable[str]) -> Iterator[Question]:
         note = "right only if the float model has zeros there: compare with it"
         what = f"no tensor fills {counted(len(held), 'parameter')} {shape}, such as {held[0]}"
         yield Question(what, (Answer.of("fill", (Fill(shape),), note),), blocks=False)
+
+
+def _dequantized(part: Part, tensors: Mapping[str, Any]) -> list[Dequantize]:
+    """Quantized modules with a scale of each row whose layer never asks the description, so that vLLM builds it as float."""
+    asking = {frame.module for frame in part.frames}
+    found = {}
+    for tensor, source, parameter, target in part.cast:
+        module, home = tensor.removesuffix(".weight"), parameter.rpartition(".")[0]
+        scale = tensors.get(f"{module}.weight_scale")
+        rows = tensors[tensor].shape[0] if tensor in tensors and tensors[tensor].shape else 0
+        if (
+            source == "int8"
+            and "float" in target
+            and tensor != module
+            and home not in asking
+            and f"{home}.weight_scale" not in part.parameters
+            and scale is not None
+            and prod(scale.shape) == rows == part.parameters[parameter][0][0]
+        ):
+            found[starred(module)] = Dequantize(starred(module))
+    return list(found.values())
 
 
 def _tied_head(part: Part, config: Mapping[str, Any]) -> Iterator[Question]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ascend_hotfix.doctor.suggest.writer import FIELDS, field_text
 from ascend_hotfix.names import Rule
-from ascend_hotfix.records import Config, Drop, Fill, ModelPatch, Packed, Scheme, Unnamed
+from ascend_hotfix.records import Config, Dequantize, Drop, Fill, ModelPatch, Packed, Scheme, Unnamed
 
 __all__ = ["Answer", "Proposal", "Question"]
 
@@ -72,6 +72,7 @@ class Proposal:
     types: list[Scheme] = field(default_factory=list)
     drop: list[Drop] = field(default_factory=list)
     fill: list[Fill] = field(default_factory=list)
+    tensors: list[Dequantize] = field(default_factory=list)
     override: list[Rule] = field(default_factory=list)
     retyped: list[Scheme] = field(default_factory=list)
     questions: list[Question] = field(default_factory=list)

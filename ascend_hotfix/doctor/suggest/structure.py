@@ -27,11 +27,17 @@ class Way:
 
 @dataclass
 class Aligned:
-    """What is decided, and for each open group the ways to decide it; *leaves* are called otherwise, whatever the module."""
+    """What is decided, and for each open group the ways to decide it; *leaves* are called otherwise, whatever the module.
+
+    *veiled*: names of tensors whose rule must override, as no name looks closer; *shared*: modules of tensors that fill a module
+    of the draft beside the target's, to that.
+    """
 
     decided: Way
     open: list[tuple[Way, ...]] = field(default_factory=list)
     leaves: dict[str, str] = field(default_factory=dict)
+    veiled: set[str] = field(default_factory=set)
+    shared: dict[str, str] = field(default_factory=dict)
 
 
 def align_trees(
@@ -55,6 +61,12 @@ def align_trees(
             told = lookups.of({**decided, **side})
             ways.append(Way(side, {a: t for a, t in told.items() if a not in result.decided.lookup}))
         result.open.append(tuple(ways))
+    veiled = {starred(name) for name in tree.veiled}
+    result.veiled = {t for t, a in decided.items() if a in veiled}
+    for module, last in tree.shared.items():
+        same = [t for t, a in decided.items() if a.rpartition(".")[2] == last and "*" not in a]
+        if len(same) == 1:
+            result.shared[same[0]] = module
     result.leaves = _leaves(tree, stored, decided)
     return result
 
@@ -135,9 +147,10 @@ class _Lookups:
         self.weights = {m: tensors[f"{m}.weight"].dtype for m in self.leaves if f"{m}.weight" in tensors}
         self.described: dict[str, set[str]] = {}
         self.schemes: dict[str, str] = {}
-        self.mapped: dict[str, str] = {}
+        self.mapped: dict[str, list[str]] = {}
         for part in parts:
-            self.mapped.update(part.mapped)
+            for module, name in part.mapped.items():
+                self.mapped.setdefault(module, []).append(name)
             for name, scheme in part.description.items():
                 module, _, leaf = name.rpartition(".")
                 if module:
@@ -156,7 +169,7 @@ class _Lookups:
             tensor = self._tensor(module, back)
             if name in self.tree.silent and self.weights.get(tensor, "I8") not in QUANTIZED_DTYPES:
                 continue
-            for key in dict.fromkeys((self.mapped.get(tensor, tensor), tensor)):
+            for key in dict.fromkeys((*self.mapped.get(tensor, ()), tensor)):
                 if key and key in self.schemes:
                     found.setdefault(starred(name), starred(key))
                     break
@@ -184,7 +197,7 @@ class _Lookups:
         """Names that the description has otherwise than the tensors: by leaves, schemes and what the names say."""
         if not asked:
             return {}
-        tensors = {self.mapped.get(module, module) for module in self.tensors}
+        tensors = {name for module in self.tensors for name in (module, *self.mapped.get(module, ()))}
         there = {
             name: (frozenset(self.described[name]), not is_float(scheme))
             for name, scheme in self.schemes.items()

@@ -22,6 +22,8 @@ Leaves = Mapping[str, tuple[str, tuple[int, ...]]]
 EXPERTS = (("w1", "gate_proj"), ("w2", "down_proj"), ("w3", "up_proj"))
 """vLLM's own names for the projections of an expert, and what most checkpoints call them."""
 WEIGHTS = ("weight", "qweight", "weight_packed")
+SHARED = ("embed_tokens", "lm_head", "word_embeddings", "embed", "head")
+"""Modules of a draft that are, or are loaded from, the target's."""
 OF_ROWS = ("weight_scale", "deq_scale", "quant_bias", "weight_offset", "bias")
 BESIDE = COMPANIONS | {"weight_scale_second", "weight_offset_second", "weight_scale_inv"}
 
@@ -50,7 +52,9 @@ class Tree:
 
     ``whole``: a fused layer as one module, to its form and its shards, which are in ``forms``: a checkpoint has either.
     ``lacking``: each module to the leaves that nothing fills, whether or not its weight is there. ``silent``: the names of ``lookups`` that
-    upstream takes for float without a word, which is right where the tensor is float.
+    upstream takes for float without a word, which is right where the tensor is float. ``veiled``: modules of a draft whose
+    loader renames in its own code, so that no name looks closer to a parameter. ``shared``: empty modules of a draft that are
+    the target's too, to their last segment.
     """
 
     forms: dict[str, Asked] = field(default_factory=dict)
@@ -59,6 +63,8 @@ class Tree:
     whole: dict[str, tuple[Asked, tuple[str, ...]]] = field(default_factory=dict)
     lacking: dict[str, tuple[str, ...]] = field(default_factory=dict)
     silent: set[str] = field(default_factory=set)
+    veiled: set[str] = field(default_factory=set)
+    shared: dict[str, str] = field(default_factory=dict)
 
 
 # --- what is there ----------------------------------------------------------------------------------------------------
@@ -102,6 +108,14 @@ def asked_modules(parts: Iterable[Part], rows: Rows, renamed: Iterable[Rule] = (
                 open_ones = {
                     leaf: p for leaf, p in piece.leaves.items() if p in empty and f"{piece.name}.{leaf}" not in landed
                 }
+                if part.role != "target":
+                    if part.called.get(module, module) != module:
+                        tree.veiled.add(piece.name)
+                    last = module.rpartition(".")[2]
+                    if last in SHARED and not any(one.isdigit() for one in module.split(".")):
+                        if open_ones:
+                            tree.shared[module] = last
+                        continue
                 if open_ones:
                     tree.lacking.setdefault(piece.name, tuple(open_ones))
                 if not open_ones or ("weight" in piece.leaves and "weight" not in open_ones):

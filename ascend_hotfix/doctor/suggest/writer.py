@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ascend_hotfix.records import Config, Drop, Fill, Fix, Packed, PatchError, Scheme, Unnamed
+from ascend_hotfix.records import Config, Dequantize, Drop, Fill, Fix, Packed, PatchError, Scheme, Unnamed
 
 __all__ = ["FIELDS", "WRITTEN_BY", "field_text", "patch_text"]
 
 WRITTEN_BY = "by ascend-hotfix doctor"
 """How the first line of a suggested patch ends; ``--suggest`` writes over no other file."""
 
-FIELDS = ("config", "lookup", "packed", "describe", "weights", "params", "types", "drop", "fill")
+FIELDS = ("config", "lookup", "packed", "describe", "weights", "params", "types", "drop", "fill", "tensors")
 """Fields of a fix that a suggestion fills, in the order of a written patch."""
 OVERRIDE = {
     "weights": "the name alone does not show that it is another parameter's, or none's; the dry run does",
@@ -39,7 +39,7 @@ def record_text(record: Any) -> str:
         return f'{kind}("{record.fused}", ({shards}{"," if len(record.shards) == 1 else ""}))'
     if isinstance(record, Scheme):
         return f'{kind}("{record.pattern}", "{record.scheme}")'
-    if isinstance(record, Drop):
+    if isinstance(record, Drop | Dequantize):
         return f'{kind}("{record.pattern}")'
     if isinstance(record, Fill):
         return f'{kind}("{record.pattern}", {record.value!r})'
@@ -72,6 +72,8 @@ def _why(fields: Fields, override: str) -> str:
         told.append("the checkpoint has tensors that no parameter takes")
     if "fill" in fields:
         told.append("no tensor of the checkpoint fills parameters that are neutral at this value")
+    if "tensors" in fields:
+        told.append("the checkpoint has quantized layers that vLLM builds as float whatever the description says")
     if "types" in fields and override:
         told.append("the description says another scheme than the tensors are of")
     elif "types" in fields:
