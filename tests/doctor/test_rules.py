@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ascend_hotfix.doctor.suggest.rules import renames
-from ascend_hotfix.names import Exact, Prefix, Renamer, Rule, Segments
+from ascend_hotfix.names import Exact, Prefix, Rule, Segments
+from ascend_hotfix.renamer import Renamer
 
 
 def numbered(name: str) -> str:

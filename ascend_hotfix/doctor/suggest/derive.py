@@ -30,8 +30,9 @@ from ascend_hotfix.doctor.suggest.proposal import Answer, Proposal, Question
 from ascend_hotfix.doctor.suggest.rules import renames
 from ascend_hotfix.doctor.suggest.structure import Aligned, Way, align_trees
 from ascend_hotfix.doctor.suggest.words import Alignment, Choice, align, likeness
-from ascend_hotfix.names import Exact, Prefix, Renamer, Rule, Segments, Suffix
+from ascend_hotfix.names import Exact, Prefix, Rule, Segments, Suffix
 from ascend_hotfix.records import Config, Dequantize, Drop, Fill, Packed, Scheme, Unnamed
+from ascend_hotfix.renamer import Renamer
 from ascend_hotfix.words import counted
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from ascend_hotfix.names import Exact, Prefix, Renamer, Rule, Segments
+from ascend_hotfix.names import Exact, Prefix, Rule, Segments
+from ascend_hotfix.renamer import Renamer
 
 __all__ = ["renames"]
 
