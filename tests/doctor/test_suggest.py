@@ -46,7 +46,9 @@ def test_the_written_text_is_a_patch(tmp_path: Path) -> None:
     patch = loaded(patch_text(proposal.fields(), ["qwen3_vl"], VERSIONS, "made up"), tmp_path)
     assert patch.model_types == ("qwen3_vl",)
     assert [fix.lookup for fix in patch.fixes] == [(Prefix("visual", "model.visual"),)]
-    assert dict(patch.fixes[0].versions) == {"vllm": "==0.18.0", "vllm-ascend": "==0.18.0"}
+    assert dict(patch.fixes[0].versions) == {"vllm": ">=0.18.0", "vllm-ascend": ">=0.18.0"}
+    text = patch_text({}, ["qwen3_vl"], VERSIONS, "made up", {"weights": (Prefix("core", ""),)})
+    assert dict(loaded(text, tmp_path).fixes[0].versions) == {"vllm": "==0.18.0", "vllm-ascend": "==0.18.0"}
     assert patch.fixes[0].refs == ("doctor",)
 
 

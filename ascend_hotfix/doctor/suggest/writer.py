@@ -97,11 +97,18 @@ def patch_text(
     title: str,
     override: Fields = MappingProxyType({}),
 ) -> str:
-    """The patch module with *fields*, and a fix of its own for each field of *override*: what a hit is replaced by."""
+    """The patch module with *fields*, and a fix of its own for each field of *override*: what a hit is replaced by.
+
+    Rules that turn misses into hits are for the release tried and later ones; what overrides is for that release alone.
+    """
     groups = [(group, "") for group in _grouped(fields)] if fields else []
     groups += [({name: records}, OVERRIDE[name]) for name, records in override.items()]
     kinds = {type(record).__name__ for group, _ in groups for records in group.values() for record in records}
-    ranges = ", ".join(f'"{name}": "=={versions[name]}"' for name in ("vllm", "vllm-ascend") if name in versions)
+
+    def ranges(relation: str) -> str:
+        held = [name for name in ("vllm", "vllm-ascend") if name in versions]
+        return ", ".join(f'"{name}": "{relation}{versions[name]}"' for name in held)
+
     types = ", ".join(f'"{one}"' for one in model_types)
     lines = [
         f'"""{NO_TITLE.sub("_", title)}: names that the installed release does not find, {WRITTEN_BY}."""',
@@ -118,7 +125,7 @@ def patch_text(
             f'            id="names{"" if len(groups) == 1 else f"-{number}"}",',
             f'            why="{_why(group, reason)}",',
             '            refs=("doctor",),',
-            f"            versions={{{ranges}}},",
+            f"            versions={{{ranges('==' if reason else '>=')}}},",
             '            retire="a release in which the dry run is clean without it",',
         ]
         for name, records in group.items():
