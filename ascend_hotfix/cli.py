@@ -68,7 +68,7 @@ def _check_writable(target: Path) -> None:
 
 def _is_suggestion(file: Path) -> bool:
     """Is *file* a patch that an earlier ``--suggest`` wrote, or empty? Anything else is somebody's work."""
-    from ascend_hotfix.doctor.patchfile import WRITTEN_BY
+    from ascend_hotfix.doctor.suggest.writer import WRITTEN_BY
 
     with file.open("rb") as opened:
         first = opened.readline(4096)

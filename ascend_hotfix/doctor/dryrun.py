@@ -339,11 +339,11 @@ def run(report: Report, *, suggest: Path | None = None, progress: Progress | Non
             progress(1, 3, "building and loading on the meta device")
         findings = run_split(zygote, str(report.path), split, fixes=report.fixes)
         if suggest is not None:
-            from ascend_hotfix.doctor.suggest import write_suggestion
+            from ascend_hotfix.doctor.suggest.trial import write_or_tell
 
             if progress is not None:
                 progress(2, 3, "looking for a patch")
-            findings += write_suggestion(zygote, report, suggest, split, findings)
+            findings += write_or_tell(zygote, report, suggest, split, findings)
     if progress is not None:
         progress(3, 3, "")
     return findings

@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
 
-from ascend_hotfix.doctor.align import Alignment, align, nearest
 from ascend_hotfix.doctor.drafts import draft_part
 from ascend_hotfix.doctor.findings import Collector, Finding, pattern, starred
 from ascend_hotfix.doctor.observe import Box, Frame
-from ascend_hotfix.doctor.places import Way, any_expert, claimed, wanted, ways
 from ascend_hotfix.doctor.rehearsal import Part, Refused, fused_rows
 from ascend_hotfix.doctor.schemes import PACKED_VERSION, Kind, companions_in, stored_otherwise
+from ascend_hotfix.doctor.suggest.places import Way, any_expert, claimed, wanted, ways
+from ascend_hotfix.doctor.suggest.words import Alignment, align, nearest
 from ascend_hotfix.seams.spare import FACTORS, PRODUCT, STATIC
 
-__all__ = ["Evidence", "evidence", "examine", "judge"]
+__all__ = ["Evidence", "evidence", "examine", "judge", "row_for"]
 
 QUANTIZED = ("int8", "uint8", "float8", "float4", "int4")
 
@@ -180,7 +180,7 @@ def _explain_missing(found: Evidence, known: Mapping[str, str], part: Part) -> N
     names = []
     for name in found.missing:
         parent, _, leaf = name.rpartition(".")
-        row = _row_for(leaf, [parent], rows, modules)
+        row = row_for(leaf, [parent], rows, modules)
         if row:
             found.rows.setdefault(leaf, row)
             found.row_frames.setdefault(leaf, []).append(name)
@@ -191,14 +191,14 @@ def _explain_missing(found: Evidence, known: Mapping[str, str], part: Part) -> N
         parent, _, leaf = name.rpartition(".")
         parents = [parent, *(rule.apply(parent) for rule in found.alignment.rules)]
         parents += [rule.apply(name).rpartition(".")[0] for rule in found.alignment.rules]
-        row = _row_for(leaf, parents, rows, modules)
+        row = row_for(leaf, parents, rows, modules)
         if row:
             found.rows.setdefault(leaf, row)
             found.row_frames.setdefault(leaf, []).append(name)
             found.alignment.unexplained.remove(name)
 
 
-def _row_for(
+def row_for(
     leaf: str, parents: Iterable[str], rows: Mapping[str, list[tuple[str, ...]]], modules: Collection[str]
 ) -> tuple[str, ...]:
     """The shards of fused module *leaf* that the description has below one of *parents*."""

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+from ascend_hotfix.doctor import layout
 from ascend_hotfix.doctor.findings import pattern
 from ascend_hotfix.doctor.observe import Box, Description, Frame, Recorder, Region, Viewed, box_of, uncovered, watching
 from ascend_hotfix.names import matches
@@ -79,6 +80,8 @@ class Part:
     ``filled`` are parameters that no tensor fills and an armed patch does, to the patch and its value; the patch is empty
     where the same fix keeps the layer from reading them. ``experts`` are the names that the loader takes for the
     projections of an expert, by vLLM's own: w1 (gate), w3 (up), w2 (down); empty where the model does not say.
+    ``sizes`` and ``called`` are what :mod:`ascend_hotfix.doctor.layout` tells of the modules; ``mapped`` are the checkpoint's
+    modules that the model's own mapper names otherwise, to that name.
     """
 
     role: str
@@ -101,6 +104,9 @@ class Part:
     experts: dict[str, str] = field(default_factory=dict)
     packed: dict[str, list[str]] = field(default_factory=dict)
     description: dict[str, Any] = field(default_factory=dict)
+    sizes: dict[str, tuple[layout.Size, ...]] = field(default_factory=dict)
+    called: dict[str, str] = field(default_factory=dict)
+    mapped: dict[str, str] = field(default_factory=dict)
 
 
 def meta_tensors(tensors: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -563,7 +569,62 @@ def observe(
     _leave_spare(model, part)
     _leave_to_patches(model, part)
     part.experts = _expert_names(model)
+    part.sizes = layout.sizes(model)
+    part.called = layout.called(model, {name.rpartition(".")[0] for name in part.parameters})
+    part.mapped = _mapped(model, tensors)
+    if role != "target" and part.unwritten:
+        part.called |= _asked_of_loader(model, load, part)
     return part
+
+
+DRAFT_FRONTS = ("mtp", "model.mtp", "mtp.0", "model.mtp.0")
+"""What a checkpoint may begin the names of draft layers with where vLLM's draft model says ``model``."""
+MOST_PROBES = 24
+
+
+def _asked_of_loader(model: Any, load: Load, part: Part) -> dict[str, str]:
+    """Modules of a draft that its loader takes under another front than their own, found by giving it such tensors.
+
+    Loaders of drafts rename in their own code, which no table tells.
+    """
+    import torch
+
+    shapes: dict[str, Any] = {}
+    for name in part.unwritten:
+        module, _, leaf = name.rpartition(".")
+        plain = len(part.sizes.get(module, ())) < 2 and leaf == "weight" and ".experts" not in name
+        if plain and name.startswith("model.") and len(shapes) < MOST_PROBES:
+            shapes.setdefault(pattern(name), name)
+    if not shapes:
+        return {}
+    held = dict(model.named_parameters())
+    best = (0, "")
+    for front in ("model", *DRAFT_FRONTS):
+        names = {f"{front}{name.removeprefix('model')}": name for name in shapes.values()}
+        recorder, trial = Recorder(StandIn({})), Part(part.role)
+        given = ((new, torch.empty_like(held[old], device="meta")) for new, old in names.items())
+        with watching(recorder):
+            _load(load, _Feed(given), recorder, trial)
+        written = {(store, write[0]) for store, writes in recorder.written.items() for write in writes}
+        best = max(
+            best, (sum((_storage(held[old]), new) in written for new, old in names.items()), front), key=lambda b: b[0]
+        )
+    front = best[1]
+    if front in ("", "model"):
+        return {}
+    modules = {name.rpartition(".")[0] for name in part.parameters}
+    return {name: f"{front}{name.removeprefix('model')}" for name in modules if name.startswith("model.")}
+
+
+def _mapped(model: Any, tensors: Iterable[str]) -> dict[str, str]:
+    """Modules of *tensors* that the model's own mapper names otherwise."""
+    map_name = layout.mapped_by(model)
+    found = {}
+    for module in dict.fromkeys(name.rpartition(".")[0] for name in tensors):
+        new = map_name(f"{module}.weight")
+        if new is not None and new != f"{module}.weight":
+            found[module] = new.removesuffix(".weight")
+    return found
 
 
 def _expert_names(model: Any) -> dict[str, str]:

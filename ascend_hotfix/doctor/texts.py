@@ -725,7 +725,7 @@ TEXTS: dict[str, Text] = {
     "suggest-option": Text(
         NOTE,
         "choice {number}: {what}",
-        "without an answer they stay as memory was",
+        "without an answer this stays as it is found above",
         "compare with the float model; ascend-hotfix doctor DIR --suggest {file} --choose {first} takes the first",
     ),
     "suggest-no-name": Text(
@@ -745,6 +745,18 @@ TEXTS: dict[str, Text] = {
         "no patch is written: the rules found leave the dry run with {left}",
         "{place} is not written",
         "follow the remedies of the findings",
+    ),
+    "suggest-left": Text(
+        NOTE,
+        "with the suggested patch this remains: {what}",
+        "{place} is written, and does not mend this",
+        "follow the remedy of this finding above",
+    ),
+    "suggest-failed": Text(
+        WARNING,
+        "looking for a patch broke off: {error}",
+        "{place} is not written; the findings above are complete",
+        "report it with the headers of the checkpoint: a suggestion must not fail; ASCEND_HOTFIX_STRICT=1 shows where it did",
     ),
     "dtype-cast": Text(
         FAULT,

@@ -626,7 +626,7 @@ TEXTS_ZH: dict[str, tuple[str, str, str]] = {
     ),
     "suggest-option": (
         "选择 {number}：{what}",
-        "不作选择时，这些参数保持内存中的随机内容",
+        "不作选择时，上面的这一项保持原样",
         "与浮点模型比较；ascend-hotfix doctor DIR --suggest {file} --choose {first} 采用第一项",
     ),
     "suggest-no-name": (
@@ -643,5 +643,15 @@ TEXTS_ZH: dict[str, tuple[str, str, str]] = {
         "没有写入补丁：用找到的规则再试加载后，仍有 {left}",
         "没有写入 {place}",
         "按各条结果的处理方法操作",
+    ),
+    "suggest-left": (
+        "使用建议的补丁后，仍有：{what}",
+        "已写入 {place}，但它解决不了这一项",
+        "按上面该结果的处理方法操作",
+    ),
+    "suggest-failed": (
+        "寻找补丁时出错：{error}",
+        "没有写入 {place}；上面的结果是完整的",
+        "请附上权重的文件头报告此问题：建议功能不应出错；设置 ASCEND_HOTFIX_STRICT=1 可查看出错位置",
     ),
 }

@@ -132,6 +132,52 @@ def experts_renamed(spec: Spec, rng: random.Random) -> tuple[str, Rename] | None
     return f"projections of experts called {', '.join(b for _, b in pairs)}", change
 
 
+def nested_renamed(spec: Spec, rng: random.Random) -> tuple[str, Rename] | None:
+    """The frame, a block and what is in it, all under other names."""
+    old, new = top(spec), rng.choice(("backbone", "transformer", "decoder"))
+    pairs = [("self_attn", rng.choice(("attn", "attention"))), ("o_proj", "dense"), ("mlp", "feed_forward")]
+    head = old.split(".")[0]
+    if not head:
+        return None
+
+    def change(name: str) -> str:
+        segments = name.split(".")
+        segments[0] = new if segments[0] == head else segments[0]
+        return ".".join(dict(pairs).get(segment, segment) for segment in segments)
+
+    return f"{head} -> {new}, {', '.join(f'{a} -> {b}' for a, b in pairs)}", change
+
+
+def leaf_renamed(spec: Spec, rng: random.Random) -> tuple[str, Rename]:
+    """What a scheme stores beside the weight, under another name."""
+    old, new = rng.choice((("weight_scale", "scale"), ("weight_offset", "zero_point"), ("deq_scale", "dequant_scale")))
+    return f"leaf {old} -> {new}", lambda name: re.sub(rf"\.{old}$", f".{new}", name)
+
+
+def head_renamed(spec: Spec, rng: random.Random) -> tuple[str, Rename]:
+    """Head and embedding, which have one shape."""
+    pairs = rng.choice(
+        (
+            (("lm_head", "output"),),
+            (("embed_tokens", "wte"),),
+            (("lm_head", "output"), ("embed_tokens", "tok_embeddings")),
+        )
+    )
+    told = dict(pairs)
+    return f"{', '.join(f'{a} -> {b}' for a, b in pairs)}", lambda name: ".".join(
+        told.get(s, s) for s in name.split(".")
+    )
+
+
+def two_renamed(spec: Spec, rng: random.Random) -> tuple[str, Rename] | None:
+    """Two of the faults above at once."""
+    one, other = rng.sample((prefix_added, segment_renamed, trainer_left, head_renamed, experts_renamed), 2)
+    first, second = one(spec, rng), other(spec, rng)
+    if first is None or second is None:
+        return None
+    return f"{first[0]}; {second[0]}", lambda name: first[1](second[1](name))
+
+
 NAME_FAULTS = {
     f.__name__: f
     for f in (
@@ -144,6 +190,10 @@ NAME_FAULTS = {
         experts_renamed,
         draft_nested,
         draft_moved,
+        nested_renamed,
+        leaf_renamed,
+        head_renamed,
+        two_renamed,
     )
 }
 DRAFTS = ("draft_nested", "draft_moved")

@@ -48,7 +48,7 @@ def faults(clean: str, weights: str, versions: dict[str, str], work: list[dict[s
     """For each of *work* (``root`` and, of a fault in names, ``renamed``): what was found, suggested, left, and which parameters differ."""
     from ascend_hotfix.doctor.dryrun import Split, finding_data
     from ascend_hotfix.doctor.findings import Severity
-    from ascend_hotfix.doctor.suggest import suggestion
+    from ascend_hotfix.doctor.suggest.trial import suggestion
     from ascend_hotfix.sim import lab
 
     lab.make_config(clean)  # imports the model class, for every fork

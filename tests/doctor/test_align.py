@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ascend_hotfix.doctor.align import align, candidate_rules
+from ascend_hotfix.doctor.suggest.words import align, candidate_rules
 from ascend_hotfix.names import Prefix
 
 LAYERS = [f"layers.{n}.{leaf}" for n in range(3) for leaf in ("self_attn.q_proj", "self_attn.k_proj", "mlp.up_proj")]

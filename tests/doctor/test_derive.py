@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from ascend_hotfix.doctor.derive import Proposal, derive
 from ascend_hotfix.doctor.observe import Frame
-from ascend_hotfix.doctor.patchfile import patch_text
 from ascend_hotfix.doctor.rehearsal import Part, Refused
-from ascend_hotfix.names import Prefix, Segments
-from ascend_hotfix.records import Fill, ModelPatch, Scheme, Unnamed
+from ascend_hotfix.doctor.suggest.derive import derive
+from ascend_hotfix.doctor.suggest.proposal import Proposal
+from ascend_hotfix.doctor.suggest.writer import patch_text
+from ascend_hotfix.names import Prefix, Segments, Suffix
+from ascend_hotfix.records import Config, Dequantize, Drop, Fill, ModelPatch, Scheme, Unnamed
 
 LAYER = "model.layers.0.mlp"
 SHAPES: dict[str, tuple[int, ...]] = {
@@ -27,10 +28,15 @@ FUSED: dict[str, tuple[tuple[int, ...], str]] = {
 }
 
 
-def derived(part: Part, shapes: Mapping[str, tuple[int, ...]], before: Proposal | None = None) -> Proposal:
+def derived(
+    part: Part,
+    shapes: Mapping[str, tuple[int, ...]],
+    before: Proposal | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> Proposal:
     tensors = {name: SimpleNamespace(dtype="BF16", shape=shape) for name, shape in shapes.items()}
     rehearsal: Any = SimpleNamespace(
-        checkpoint=SimpleNamespace(tensors=tensors, config={}), parts=[part], drafted=set()
+        checkpoint=SimpleNamespace(tensors=tensors, config=config or {}), parts=[part], drafted=set()
     )
     return derive(rehearsal, before)
 
@@ -158,6 +164,8 @@ def test_a_written_patch_is_read_back_as_it_was_proposed() -> None:
         fill=[Fill("**.gate.bias", 0.0)],
         describe=[Unnamed("ParallelLMHead", "lm_head")],
         override=[Prefix("core", "")],
+        tensors=[Dequantize("model.layers.*.mlp.gate")],
+        config=[Config(put={"tie_word_embeddings": True})],
         retyped=[Scheme("model.layers.*.mlp.up_proj", "W8A8")],
     )
     scope: dict[str, Any] = {}
@@ -173,3 +181,68 @@ def test_an_answer_takes_its_question_with_it() -> None:
     found = derived(part, {})
     found.answer(['fill=(Fill("**.mlp.gate.bias", 0.0),)'])
     assert (found.fill, found.questions) == ([Fill("**.mlp.gate.bias")], [])
+
+
+def linear(name: str, rows: int = 8, columns: int = 4, leaf: str = "weight_scale") -> dict[str, tuple[int, ...]]:
+    return {f"{name}.weight": (rows, columns), f"{name}.{leaf}": (rows, 1)}
+
+
+@pytest.mark.parametrize(
+    ("leaf", "rules"), [("scales", [Suffix("scales", "weight_scale")]), ("weight_scale_inv", []), ("strange", [])]
+)
+def test_a_leaf_of_the_same_meaning_is_a_rule_and_an_inverse_is_none(leaf: str, rules: list[Suffix]) -> None:
+    name = f"{LAYER}.down_proj"
+    shapes = linear(name, leaf=leaf)
+    parameters = {one: (shape, "int8") for one, shape in linear(name).items()}
+    part = Part("target", "Model", parameters=parameters, landed={f"{name}.weight": (f"{name}.weight",)})
+    part.unwritten = {f"{name}.weight_scale": parameters[f"{name}.weight_scale"]}
+    part.unused = [f"{name}.{leaf}"]
+    assert derived(part, shapes).weights == rules
+
+
+def test_a_fused_layer_of_another_name_is_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = f"{LAYER}.gate_up_proj"
+    part = Part(
+        "target", "Model", parameters={f"{module}.weight": ((16, 4), "bfloat16")}, sizes={module: ((8, 4),) * 2}
+    )
+    part.unwritten, part.unused = dict(part.parameters), [f"{LAYER}.w12.weight"]
+    assert derived(part, {f"{LAYER}.w12.weight": (16, 4)}).weights == []  # which half comes first is not in the name
+
+
+def untied(size: int, **config: Any) -> Proposal:
+    part = Part("target", "Model", modules={"model.embed": "VocabParallelEmbedding", "lm_head": "ParallelLMHead"})
+    part.parameters = {"model.embed.weight": ((size, 4), "bfloat16"), "lm_head.weight": ((9, 4), "bfloat16")}
+    part.landed = {"model.embed.weight": ("model.embed.weight",)}
+    part.unwritten = {"lm_head.weight": part.parameters["lm_head.weight"]}
+    return derived(part, {"model.embed.weight": (size, 4)}, config=config)
+
+
+def test_a_head_that_is_not_there_may_be_the_embedding() -> None:
+    (question,) = untied(9, tie_word_embeddings=False).questions
+    assert not question.blocks and question.answers[0].records == (Config(put={"tie_word_embeddings": True}),)
+    assert question.answers[0].text == 'config=(Config(put={"tie_word_embeddings": True}),)'
+    assert untied(8, tie_word_embeddings=False).questions == []
+    assert untied(9, text_config={"tie_word_embeddings": False}).questions == []
+
+
+@pytest.mark.parametrize(("shape", "dropped"), [((8, 8), True), ((8, 4), False)])
+def test_nothing_is_dropped_that_a_parameter_may_wait_for(shape: tuple[int, ...], dropped: bool) -> None:
+    part = Part("target", "Model", parameters={"model.other.strange": ((8, 4), "bfloat16")})
+    part.unwritten = dict(part.parameters)
+    part.refused = [Refused("model.rot", "KeyError", "", "", "model.rot")]
+    found = derived(part, {"model.rot": shape})
+    records = [record for one in found.questions for answer in one.answers for record in answer.records]
+    assert records == ([Drop("model.rot")] if dropped else []) and not any(one.blocks for one in found.questions)
+
+
+@pytest.mark.parametrize(
+    ("scale", "asked", "found"), [((8, 1), False, True), ((8, 2), False, False), ((8, 1), True, False)]
+)
+def test_a_quantized_layer_that_asks_nothing_is_dequantized(scale: tuple[int, ...], asked: bool, found: bool) -> None:
+    gate = f"{LAYER}.gate"
+    part = Part("target", "Model", parameters={f"{gate}.weight": ((8, 4), "bfloat16")})
+    part.landed = {f"{gate}.weight": (f"{gate}.weight",)}
+    part.cast = [(f"{gate}.weight", "int8", f"{gate}.weight", "bfloat16")]
+    part.frames = [Frame(gate, "linear", module=gate, float_method=True)] if asked else []
+    records = derived(part, {f"{gate}.weight": (8, 4), f"{gate}.weight_scale": scale}).tensors
+    assert records == ([Dequantize("model.layers.*.mlp.gate")] if found else [])

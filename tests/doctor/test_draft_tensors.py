@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ascend_hotfix.doctor.align import align
 from ascend_hotfix.doctor.drafts import draft_tensors
+from ascend_hotfix.doctor.suggest.words import align
 from ascend_hotfix.names import Prefix
 
 

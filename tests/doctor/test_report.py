@@ -21,8 +21,8 @@ from ascend_hotfix import __version__, cli
 from ascend_hotfix.doctor import run, suggest
 from ascend_hotfix.doctor.dryrun import Split, _short
 from ascend_hotfix.doctor.findings import Finding, Severity, pattern
-from ascend_hotfix.doctor.patchfile import patch_text
 from ascend_hotfix.doctor.report import CouldNotRun, Options, ProgressBar, Report, Stage, to_json, to_text
+from ascend_hotfix.doctor.suggest.writer import patch_text
 from ascend_hotfix.doctor.texts import TEXTS, Phrase, Text
 from ascend_hotfix.names import Prefix
 

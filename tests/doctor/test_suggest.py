@@ -7,18 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mutations import make
+from conventions import renaming
+from mutations import make, rename
 from pairs import CHECKPOINTS, EACH_PAIR
 from writer import MAIN, Spec, genuine
 
 from ascend_hotfix import records
 from ascend_hotfix.catalog import ENV_MODELS, ENV_PATH, load_catalog
-from ascend_hotfix.doctor.derive import Proposal
 from ascend_hotfix.doctor.dryrun import Split, run_split
 from ascend_hotfix.doctor.findings import Severity
-from ascend_hotfix.doctor.patchfile import patch_text
 from ascend_hotfix.doctor.report import Options, Report, to_text
-from ascend_hotfix.doctor.suggest import Choice, Suggestion, suggestion, trial_env, write_suggestion
+from ascend_hotfix.doctor.suggest.proposal import Proposal
+from ascend_hotfix.doctor.suggest.trial import Choice, Suggestion, suggestion, trial_env, write_suggestion
+from ascend_hotfix.doctor.suggest.writer import patch_text
 from ascend_hotfix.names import Prefix
 from ascend_hotfix.records import ModelPatch, Packed, Scheme
 
@@ -45,7 +46,9 @@ def test_the_written_text_is_a_patch(tmp_path: Path) -> None:
     patch = loaded(patch_text(proposal.fields(), ["qwen3_vl"], VERSIONS, "made up"), tmp_path)
     assert patch.model_types == ("qwen3_vl",)
     assert [fix.lookup for fix in patch.fixes] == [(Prefix("visual", "model.visual"),)]
-    assert dict(patch.fixes[0].versions) == {"vllm": "==0.18.0", "vllm-ascend": "==0.18.0"}
+    assert dict(patch.fixes[0].versions) == {"vllm": ">=0.18.0", "vllm-ascend": ">=0.18.0"}
+    text = patch_text({}, ["qwen3_vl"], VERSIONS, "made up", {"weights": (Prefix("core", ""),)})
+    assert dict(loaded(text, tmp_path).fixes[0].versions) == {"vllm": "==0.18.0", "vllm-ascend": "==0.18.0"}
     assert patch.fixes[0].refs == ("doctor",)
 
 
@@ -167,6 +170,64 @@ def test_a_right_checkpoint_gets_no_patch(upstreams: Any) -> None:
     assert made.text == "" and made.choices == [] and made.before == []
 
 
+# --- naming conventions -----------------------------------------------------------------------------------------------
+
+LLAMA = {
+    **{f"self_attn.{one}_proj": f"self_attn.w{one}" for one in "qkvo"},
+    "mlp.gate_proj": "mlp.w1",
+    "mlp.up_proj": "mlp.w3",
+    "mlp.down_proj": "mlp.w2",
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "rules"),
+    [
+        ({"self_attn.o_proj": "self_attn.dense"}, 2),
+        ({"lm_head": "output"}, 1),
+        ({"model.embed_tokens": "model.tok_embeddings"}, 1),
+        (LLAMA, 14),
+        ({"model.": "backbone.", ".self_attn.": ".attn."}, 4),
+    ],
+)
+def test_well_known_names_need_no_question(upstreams: Any, changes: dict[str, str], rules: int, tmp_path: Path) -> None:
+    spec = genuine("qwen2_5-w8a8")
+
+    def change(name: str) -> str:
+        for old, new in changes.items():
+            name = name.replace(old, new)
+        return name
+
+    rename(spec, change, described=True, tensors=True)
+    made = suggested(upstreams, "0.30", spec.write(tmp_path))
+    assert made.before and made.writable and made.choices == [] and [one.message for one in made.left] == []
+    assert made.text.count("Segments(") + made.text.count("Prefix(") <= rules
+
+
+@pytest.mark.parametrize(
+    ("name", "convention", "where"),
+    [
+        ("deepseek_v3-w4a8", "gpt2", "both"),
+        ("qwen3_next-w8a8", "llama", "both"),
+        pytest.param("qwen3_vl-w8a8", "megatron", "both", marks=pytest.mark.longer),
+        pytest.param("qwen3_moe-w8a8", "qwen1", "stored", marks=pytest.mark.longer),
+        pytest.param("qwen3_moe-w8a8", "llama", "described", marks=pytest.mark.longer),
+    ],
+)
+def test_a_checkpoint_under_another_convention_is_clean_with_the_suggested_patch(
+    upstreams: Any, name: str, convention: str, where: str, tmp_path: Path
+) -> None:
+    known = {
+        finding.message for finding in suggested(upstreams, "0.30", genuine(name).write(tmp_path / "right")).before
+    }
+    spec = genuine(name)
+    described, tensors = where != "stored", where != "described"
+    assert rename(spec, renaming(spec, convention), described=described, tensors=tensors) or not tensors
+    made = suggested(upstreams, "0.30", spec.write(tmp_path / "renamed"))
+    assert made.before and made.writable and made.choices == []
+    assert {finding.message for finding in made.left} <= known
+
+
 # --- choices ----------------------------------------------------------------------------------------------------------
 
 
@@ -183,19 +244,17 @@ def rules_of(choice: Choice) -> list[str]:
     return [text for text, _ in choice.answers]
 
 
-def test_renamed_siblings_are_a_choice_between_the_renames(upstreams: Any, tmp_path: Path) -> None:
+def test_renamed_siblings_are_one_choice_between_the_ways_to_take_them(upstreams: Any, tmp_path: Path) -> None:
     made = suggested(upstreams, "0.30", strange_siblings(tmp_path))
     assert not made.writable and made.text == ""
     assert [rules_of(choice) for choice in made.choices] == [
         [
-            *(f'weights=(Segments("mlp.{old}", "mlp.{new}"),)' for new in ("gate_proj", "up_proj")),
-            f'drop=(Drop("model.layers.*.mlp.{old}.**"),)',  # vLLM's loader refuses them
+            f'weights=(Segments("first_", "{one}"), Segments("second_", "{other}"),)'
+            for one, other in (("gate_proj", "up_proj"), ("up_proj", "gate_proj"))
         ]
-        for old in ("first_", "second_")
     ]
     line = made.choices[0].lines[1]
-    assert line.startswith('1.2  weights=(Segments("mlp.first_", "mlp.up_proj"),)  # model.layers.0.mlp.first_.')
-    assert line.endswith("14 tensors renamed")
+    assert line.startswith("1.2  ") and line.endswith("mlp.first_ is mlp.up_proj, mlp.second_ is mlp.gate_proj")
 
 
 def test_an_alternative_is_python_that_a_fix_takes(upstreams: Any, tmp_path: Path) -> None:
@@ -211,11 +270,10 @@ def test_an_alternative_is_python_that_a_fix_takes(upstreams: Any, tmp_path: Pat
 @pytest.mark.parametrize(
     ("choose", "clean", "worse", "unknown", "open_ones"),
     [
-        ({1: 1, 2: 1}, True, False, [], []),  # gate, which leaves up
-        ({1: 2, 2: 1}, True, False, [], []),  # up, which leaves gate
-        ({1: 0, 2: 0}, False, False, [], []),
-        ({1: 1}, False, False, [], [2]),
-        ({1: 9, 7: 1}, False, False, ["1.9", "7.1"], [1, 2]),
+        ({1: 1}, True, False, [], []),
+        ({1: 2}, True, False, [], []),
+        ({1: 0}, False, False, [], []),
+        ({1: 9, 7: 1}, False, False, ["1.9", "7.1"], [1]),
     ],
 )
 def test_a_chosen_alternative_is_tried_as_any_rule(
@@ -231,14 +289,6 @@ def test_a_chosen_alternative_is_tried_as_any_rule(
     assert (made.left == [], made.worse, made.writable) == (clean, worse, clean)
     assert made.unknown == unknown
     assert [choice.number for choice in made.choices] == open_ones
-
-
-def test_a_name_that_an_answer_has_taken_is_offered_no_more(upstreams: Any, tmp_path: Path) -> None:
-    (choice,) = suggested(upstreams, "0.30", strange_siblings(tmp_path), choose={1: 1}).choices
-    assert choice.number == 2 and rules_of(choice) == [
-        'weights=(Segments("mlp.second_", "mlp.up_proj"),)',
-        'drop=(Drop("model.layers.*.mlp.second_.**"),)',
-    ]
 
 
 def test_a_bias_that_no_tensor_fills_is_offered_and_not_filled(upstreams: Any) -> None:
@@ -276,15 +326,15 @@ def test_the_report_shows_the_alternatives_and_the_file_waits_for_the_answer(ups
     model, target = strange_siblings(tmp_path / "model"), tmp_path / "mine.py"
     report = written(upstreams, model, target)
     assert not target.exists() and report.suggested is None
-    assert [finding.code for finding in report.findings] == ["suggest-choice"] * 2
+    assert [finding.code for finding in report.findings] == ["suggest-choice"]
     text = to_text(report, width=1000)
-    assert 'one of  1.1  weights=(Segments("mlp.first_", "mlp.gate_proj"),)' in text
-    assert f"ascend-hotfix doctor {model} --suggest {target} --choose 1.1" in text
-    text = to_text(written(upstreams, model, target, ((1, 1),)), width=1000)
-    assert f"--suggest {target} --choose 1.1,2.1 takes the first" in text and f"{target} is not written" in text
-    report = written(upstreams, model, target, ((1, 1), (2, 1)))
+    assert 'one of  1.1  weights=(Segments("first_", "gate_proj"), Segments("second_", "up_proj"),)' in text
+    assert (
+        f"ascend-hotfix doctor {model} --suggest {target} --choose 1.1" in text and f"{target} is not written" in text
+    )
+    report = written(upstreams, model, target, ((1, 2),))
     assert report.findings == [] and report.suggested is not None and "clean" in report.suggested
-    assert 'Segments("mlp.second_", "mlp.up_proj"),' in target.read_text()
+    assert 'Segments("second_", "gate_proj"),' in target.read_text()
 
 
 def test_a_choice_that_there_is_not_is_told(upstreams: Any, tmp_path: Path) -> None:

@@ -12,12 +12,23 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from ascend_hotfix.doctor.align import Alignment, align, alike
 from ascend_hotfix.doctor.findings import pattern
 from ascend_hotfix.doctor.rehearsal import Part, fused_rows
+from ascend_hotfix.doctor.suggest.words import Alignment, align, alike
 from ascend_hotfix.names import Exact, Prefix, Rule, Segments, Suffix
 
-__all__ = ["Way", "Whereabouts", "any_expert", "claimed", "expert_rules", "of_tensors", "wanted", "ways", "whereabouts"]
+__all__ = [
+    "EXPERT_NAMES",
+    "Way",
+    "Whereabouts",
+    "any_expert",
+    "claimed",
+    "expert_rules",
+    "of_tensors",
+    "wanted",
+    "ways",
+    "whereabouts",
+]
 
 EXPERT_NAMES = (("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2"))
 """The two conventions for the projections of an expert, in the same order. The second are vLLM's own names for them."""

@@ -1,6 +1,6 @@
 """From what a dry run missed to rules: as few as explain all misses, each general and anchored; the rest are questions.
 
-Rules come from names that are asked and names that are there (:mod:`ascend_hotfix.doctor.align`); rows of fused modules
+Rules come from names that are asked and names that are there (:mod:`ascend_hotfix.doctor.suggest.words`); rows of fused modules
 from the shards that the description has; schemes for names the description lacks from the dtype of the tensors; other
 names of parameters from those that a loader asks in vain. What this leaves open is a :class:`Question`: the records of
 which one may be right, for the user to choose. Nothing is guessed.
@@ -10,21 +10,35 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING, Any
 
-from ascend_hotfix.doctor.align import Choice, align, likeness
-from ascend_hotfix.doctor.dryrun import Rehearsal
 from ascend_hotfix.doctor.findings import pattern, starred
-from ascend_hotfix.doctor.judge import Evidence, examine
-from ascend_hotfix.doctor.patchfile import FIELDS, field_text
-from ascend_hotfix.doctor.places import Whereabouts, any_expert, expert_rules, of_tensors, wanted, whereabouts
-from ascend_hotfix.doctor.rehearsal import Part
+from ascend_hotfix.doctor.judge import Evidence, examine, row_for
+from ascend_hotfix.doctor.rehearsal import Part, fused_rows
+from ascend_hotfix.doctor.suggest.places import (
+    EXPERT_NAMES,
+    Whereabouts,
+    any_expert,
+    expert_rules,
+    of_tensors,
+    wanted,
+    whereabouts,
+)
+from ascend_hotfix.doctor.suggest.proposal import Answer, Proposal, Question
+from ascend_hotfix.doctor.suggest.rules import renames
+from ascend_hotfix.doctor.suggest.structure import Aligned, Way, align_trees
+from ascend_hotfix.doctor.suggest.words import Alignment, Choice, align, likeness
 from ascend_hotfix.names import Exact, Prefix, Rule, Segments, Suffix
-from ascend_hotfix.records import Drop, Fill, ModelPatch, Packed, Scheme, Unnamed
+from ascend_hotfix.records import Config, Dequantize, Drop, Fill, Packed, Scheme, Unnamed
+from ascend_hotfix.renamer import Renamer
 from ascend_hotfix.words import counted
 
-__all__ = ["Answer", "Proposal", "Question", "derive"]
+if TYPE_CHECKING:
+    from ascend_hotfix.doctor.dryrun import Rehearsal
+
+__all__ = ["derive"]
 
 FUSED_OF = {
     **dict.fromkeys(("q_proj", "k_proj", "v_proj"), ("qkv_proj", "qkv", "query_key_value")),
@@ -39,104 +53,8 @@ MOVED_EXPERTS = (
 )
 """Where vLLM keeps the parameters of fused experts, up to 0.23 and from 0.24 on: a loader may ask the other name."""
 MOST_ANSWERS = 4
-
-
-@dataclass(frozen=True)
-class Answer:
-    """One way to mend what a question is about: *records* in *field* of a fix; *note* says what it does to one name.
-
-    *field* is ``retyped`` for ``types`` of a fix that overrides.
-    """
-
-    field: str
-    records: tuple[Any, ...]
-    note: str
-
-    @property
-    def text(self) -> str:
-        """The field of a fix, as Python."""
-        retyped = self.field == "retyped"
-        return field_text("types" if retyped else self.field, self.records, override=retyped)
-
-
-@dataclass(frozen=True)
-class Question:
-    """What the names leave open, and the answers of which one may be right; none where it is no matter of names.
-
-    A patch is not written before the question is answered, unless *blocks* is False: then no rule depends on it.
-    """
-
-    what: str
-    answers: tuple[Answer, ...]
-    blocks: bool = True
-
-
-@dataclass
-class Proposal:
-    """Records by field of a fix, and what stays open.
-
-    ``override`` are rules that must act on tensors whose names look right, or like those of no parameter; ``retyped`` are
-    schemes in place of what the description says.
-    """
-
-    lookup: list[Rule] = field(default_factory=list)
-    weights: list[Rule] = field(default_factory=list)
-    params: list[Rule] = field(default_factory=list)
-    packed: list[Packed] = field(default_factory=list)
-    describe: list[Unnamed] = field(default_factory=list)
-    types: list[Scheme] = field(default_factory=list)
-    drop: list[Drop] = field(default_factory=list)
-    fill: list[Fill] = field(default_factory=list)
-    override: list[Rule] = field(default_factory=list)
-    retyped: list[Scheme] = field(default_factory=list)
-    questions: list[Question] = field(default_factory=list)
-
-    @classmethod
-    def of_patch(cls, patch: ModelPatch) -> Proposal:
-        """The records that *patch*, a suggested one, has."""
-        result = cls()
-        for fix in patch.fixes:
-            if fix.override:
-                result.override.extend(fix.weights)
-                result.retyped.extend(fix.types)
-                continue
-            for name in FIELDS:
-                getattr(result, name).extend(getattr(fix, name))
-        return result
-
-    def __bool__(self) -> bool:
-        return bool(self.fields() or self.overriding())
-
-    def fields(self) -> dict[str, tuple[Any, ...]]:
-        """The non-empty fields of a fix."""
-        held = {name: tuple(getattr(self, name)) for name in FIELDS}
-        held["weights"] = tuple(rule for rule in self.weights if rule not in self.override)
-        return {name: records for name, records in held.items() if records}
-
-    def overriding(self) -> dict[str, tuple[Any, ...]]:
-        """The non-empty fields of fixes that override."""
-        held = {"weights": tuple(self.override), "types": tuple(self.retyped)}
-        return {name: records for name, records in held.items() if records}
-
-    def records(self) -> tuple[Any, ...]:
-        """Everything that a patch of it says."""
-        return self.fields(), self.overriding()
-
-    def merge(self, other: Proposal) -> None:
-        """Adds what *other* has and this one lacks."""
-        for name in (*FIELDS, "override", "retyped", "questions"):
-            mine = getattr(self, name)
-            mine += [one for one in getattr(other, name) if one not in mine]
-
-    def answer(self, chosen: Collection[str]) -> None:
-        """Takes over the answers whose text is in *chosen*, and with them their questions."""
-        for question in list(self.questions):
-            taken = [answer for answer in question.answers if answer.text in chosen]
-            for answer in taken:
-                held = getattr(self, answer.field)
-                held += [record for record in answer.records if record not in held]
-            if taken:
-                self.questions.remove(question)
+MOST_WAYS = 6
+"""Of what is told apart by nothing: the ways of three modules are six."""
 
 
 def derive(rehearsal: Rehearsal, before: Proposal | None = None) -> Proposal:
@@ -145,22 +63,134 @@ def derive(rehearsal: Rehearsal, before: Proposal | None = None) -> Proposal:
     if len(rehearsal.parts) == 1:  # no draft takes what the target refuses
         drafted = drafted - {one.tensor for part in rehearsal.parts for one in part.refused}
     result, unfilled, misdescribed = Proposal(), list[str](), dict[str, tuple[str, ...]]()
+    landed = {part.role: set(part.landed) for part in rehearsal.parts}
+    seen_by = []
     for part in rehearsal.parts:
-        others = {t for other in rehearsal.parts if other is not part for t in other.landed}
-        _, seen = examine(part, tensors, drafted, others)
+        others = {t for role, held in landed.items() if role != part.role for t in held}
+        seen_by.append((part, others, examine(part, tensors, drafted, others)[1]))
+    homeless = dict.fromkeys(t for _, others, seen in seen_by for t in seen.homeless if t not in others)
+    trees = _Trees(rehearsal.parts, tensors, homeless, [*before.weights, *before.override] if before else [])
+    result.merge(trees.proposal())
+    for part, others, seen in seen_by:
         misdescribed |= seen.misdescribed
-        result.merge(_description_rules(part, seen, tensors))
+        result.merge(_description_rules(part, seen, tensors, trees))
         # What a rule of the target's moves is looked at again in the dry run with the patch.
         moved = {t for t in seen.homeless if any(rule.apply(t) != t for rule in result.weights)}
         whole = _for_every_tensor(before, seen.homeless, tensors)
         result.override += [rule for rule in whole if rule not in result.override]
         moved |= {t for t in seen.homeless if any(rule.apply(t) != t for rule in whole)}
+        moved |= {t for t in seen.homeless if trees.tells(t)}
         result.merge(_weight_rules(part, seen, tensors, {*others, *moved}, _taken(part, before)))
+        result.merge(Proposal(tensors=_dequantized(part, tensors)))
         unfilled += [] if seen.homeless else _biases(part, seen)  # a tensor without a place may be it
     result.questions += _fill_questions(unfilled)
+    for part, _, seen in seen_by:
+        if not seen.homeless:  # a tensor without a place may be the head
+            result.questions += _tied_head(part, rehearsal.checkpoint.config)
     described = [name.removesuffix(".weight") for part in rehearsal.parts[:1] for name in part.description]
     result.merge(_corrections(misdescribed, described))
     return result
+
+
+class _Trees:
+    """What the structure of both trees tells, as records and questions; and what it leaves to the words."""
+
+    def __init__(
+        self, parts: list[Part], tensors: Mapping[str, Any], homeless: Collection[str], renamed: Collection[Rule]
+    ) -> None:
+        built = [part for part in parts if part.model_class]
+        self.aligned: Aligned = align_trees(built, tensors, homeless, fused_rows(), renamed)
+        decided = self.aligned.decided
+        self.lookup = renames(decided.lookup, whole=True)
+        self.override, rest = _at_home(decided.weights)
+        if not any(part.experts for part in parts):  # which convention the loader takes is not known
+            self.override = []
+        veiled = {old: rest.pop(old) for old in self.aligned.veiled if old in rest}
+        self.override += _veiled(veiled, decided.weights, parts)
+        self.leaves: list[Rule] = [Suffix(old, new) for old, new in self.aligned.leaves.items()]
+        self._there = {starred(name.rpartition(".")[0]) for name in homeless}
+        # of a draft's loader: tried alone, where all rules together lead to the target's
+        shared = [Prefix(old, new) for old, new in self.aligned.shared.items() if decided.weights.get(old) != new]
+        self.weights = [*renames(rest, self._there - decided.weights.keys()), *self.leaves, *shared]
+        self._modules = {*decided.weights, *(t for ways in self.aligned.open for way in ways for t in way.weights)}
+        self._asked = {*decided.lookup, *(a for ways in self.aligned.open for way in ways for a in way.lookup)}
+
+    def proposal(self) -> Proposal:
+        """The rules that are decided, and a question for each group that is not."""
+        questions = [one for ways in self.aligned.open for one in self._questions(ways)]
+        held = list(self.override)
+        return Proposal(lookup=list(self.lookup), weights=list(self.weights), override=held, questions=questions)
+
+    def tells(self, tensor: str) -> bool:
+        """Is something decided or asked about the module of *tensor*?"""
+        module, _, leaf = tensor.rpartition(".")
+        return starred(module) in self._modules or leaf in self.aligned.leaves
+
+    def tells_asked(self, name: str) -> bool:
+        """Is something decided or asked about the description name *name*?"""
+        return starred(name) in self._asked
+
+    def _questions(self, ways: tuple[Way, ...]) -> list[Question]:
+        """Modules of one form: which is which? One question, whatever number of layers it is about; of many, one for each."""
+        names = list(dict.fromkeys(old for way in ways for old in way.weights))
+        untold = "neither structure nor a naming convention tells"
+        if len(ways) <= MOST_WAYS:
+            asked = sorted({new for way in ways for new in way.weights.values()})
+            what = f"{', '.join(names)} have the form that {', '.join(asked)} ask for, and {untold} which is which"
+            return [Question(what, tuple(map(_answer, ways)))]
+        questions = []
+        for old in names:
+            each = {way.weights[old]: _alone(way, old) for way in ways if old in way.weights}
+            answers = tuple(_answer(way) for _, way in sorted(each.items()))
+            questions.append(Question(f"{old} has the form that several ask for, and {untold} which it is", answers))
+        return questions
+
+
+def _alone(way: Way, old: str) -> Way:
+    """What *way* says of *old*."""
+    new = way.weights[old]
+    end = "." + new.rpartition(".")[2]
+    return Way({old: new}, {a: t for a, t in way.lookup.items() if a.endswith(end)})
+
+
+def _answer(way: Way) -> Answer:
+    override, rest = _at_home(way.weights)
+    fields: list[tuple[str, tuple[Any, ...]]] = [
+        ("weights", tuple(renames(rest))),
+        ("override", tuple(override)),
+        ("lookup", tuple(renames(way.lookup, whole=True))),
+    ]
+    note = ", ".join(f"{_shortened(old)} is {_shortened(new)}" for old, new in sorted(way.weights.items()))
+    return Answer(tuple((name, records) for name, records in fields if records), note)
+
+
+def _at_home(pairs: Mapping[str, str]) -> tuple[list[Rule], dict[str, str]]:
+    """Rules for experts whose names look right to the seam, as either convention would do; and the pairs without them."""
+    both, rules, rest = {name for names in EXPERT_NAMES for name in names}, list[Rule](), {}
+    for old, new in pairs.items():
+        (one, _, last), (other, _, to) = old.rpartition("."), new.rpartition(".")
+        if one == other and one.endswith(".experts.*") and last != to and {last, to} <= both:
+            rule = Segments(f"experts.*.{last}", f"experts.*.{to}")
+            rules += [] if rule in rules else [rule]
+        else:
+            rest[old] = new
+    return rules, rest
+
+
+def _veiled(pairs: Mapping[str, str], decided: Mapping[str, str], parts: Iterable[Part]) -> list[Rule]:
+    """Rules that act whatever a name looks like: few where they do no harm to any other name, else one for each pair."""
+    rules = renames(pairs)
+    renamer = Renamer(tuple(rules))
+    names = {starred(name.rpartition(".")[0]) for part in parts for name in part.landed}
+    others = {**{name: name for name in names}, **decided}
+    numbered = {old.replace("*", "7"): new.replace("*", "7") for old, new in others.items()}
+    if all(renamer.look(old).new in (old, new) for old, new in numbered.items()):
+        return rules
+    return [Prefix(old, new) for old, new in sorted(pairs.items())]
+
+
+def _shortened(name: str) -> str:
+    return ".".join(name.split(".")[-2:])
 
 
 def _taken(part: Part, before: Proposal | None) -> set[str]:
@@ -201,7 +231,7 @@ def _corrections(misdescribed: Mapping[str, tuple[str, ...]], described: Iterabl
         what = (
             f"{counted(len(names), 'layer')} such as {names[0]} may be of {' or '.join(schemes)}, which store the same"
         )
-        answers = [Answer("retyped", held, f"{names[0]} is {held[0].scheme}") for held in records[:MOST_ANSWERS]]
+        answers = [Answer.of("retyped", held, f"{names[0]} is {held[0].scheme}") for held in records[:MOST_ANSWERS]]
         result.questions.append(Question(what, tuple(answers)))
     return result
 
@@ -209,22 +239,31 @@ def _corrections(misdescribed: Mapping[str, tuple[str, ...]], described: Iterabl
 def _of_choice(choice: Choice, field: str, what: str) -> Question:
     """Several rules explain the same names with as much evidence."""
     first, count = choice.names[0], len(choice.names)
-    answers = tuple(Answer(field, (rule,), f"{first} -> {rule.apply(first)}") for rule in choice.rules[:MOST_ANSWERS])
+    answers = tuple(
+        Answer.of(field, (rule,), f"{first} -> {rule.apply(first)}") for rule in choice.rules[:MOST_ANSWERS]
+    )
     return Question(f"{count} {what}, such as {first}, fit more than one name", answers)
 
 
-def _description_rules(part: Part, seen: Evidence, tensors: Mapping[str, Any]) -> Proposal:
-    result = Proposal(lookup=list(seen.alignment.rules))
-    result.questions = [_of_choice(one, "lookup", "names asked of the description") for one in seen.alignment.choices]
+def _description_rules(part: Part, seen: Evidence, tensors: Mapping[str, Any], trees: _Trees) -> Proposal:
+    left = _by_words(part, seen, trees)
+    result = Proposal(lookup=list(left.rules))
+    result.questions = [_of_choice(one, "lookup", "names asked of the description") for one in left.choices]
     result.packed = [Packed(fused, shards) for fused, shards in seen.rows.items()]
+    rows, modules = fused_rows(), {name.removesuffix(".weight") for name in part.description}
+    for name in list(left.unexplained):
+        parent, _, leaf = name.rpartition(".")
+        if row := row_for(leaf, [rule.apply(parent) for rule in trees.lookup], rows, modules):
+            result.packed += [Packed(leaf, row)] if Packed(leaf, row) not in result.packed else []
+            left.unexplained.remove(name)
     known = {
         name.removesuffix(".weight"): scheme for name, scheme in part.description.items() if name.endswith(".weight")
     }
     untold: dict[str, list[str]] = {}
     result.describe = _unnamed_classes(part, known)
-    experts = expert_rules(seen.alignment.unexplained, known)
+    experts = expert_rules(left.unexplained, known)
     result.lookup += experts
-    for name in seen.alignment.unexplained:
+    for name in left.unexplained:
         if any(rule.apply(name) in known for rule in experts) or (not name and result.describe):
             continue
         rule = _fused_alias(name, known, result.lookup) or _unnamed(name, part, known)
@@ -242,6 +281,22 @@ def _description_rules(part: Part, seen: Evidence, tensors: Mapping[str, Any]) -
     return result
 
 
+def _by_words(part: Part, seen: Evidence, trees: _Trees) -> Alignment:
+    """What the words tell of the names that structure leaves."""
+    told = [name for name in seen.missing if trees.tells_asked(name)]
+    if not told:
+        return seen.alignment
+    known = {name.removesuffix(".weight"): scheme for name, scheme in part.description.items()}
+    rows = {name for names in seen.row_frames.values() for name in names}
+    rest = [name for name in seen.missing if not trees.tells_asked(name) and name not in rows]
+    result, moved = Alignment(), []
+    for name in rest:  # a rule that is found already may do
+        if any(rule.apply(name) in known and rule.apply(name) != name for rule in trees.lookup):
+            moved.append(name)
+    result = align([name for name in rest if name not in moved], known, same=lambda a, b: known.get(a) == known.get(b))
+    return result
+
+
 def _of_scheme(shape: str, names: list[str], part: Part, known: Mapping[str, str]) -> Question:
     """Names that the description lacks, where neither their tensors nor their siblings tell the scheme."""
     if shape in ("", "."):
@@ -250,7 +305,9 @@ def _of_scheme(shape: str, names: list[str], part: Part, known: Mapping[str, str
     schemes = dict.fromkeys(
         [*(s for s, _ in siblings.most_common()), *(s for s, _ in Counter(known.values()).most_common())]
     )
-    answers = [Answer("types", (Scheme(shape, one),), f"{names[0]} is {one}") for one in list(schemes)[:MOST_ANSWERS]]
+    answers = [
+        Answer.of("types", (Scheme(shape, one),), f"{names[0]} is {one}") for one in list(schemes)[:MOST_ANSWERS]
+    ]
     return Question(
         f"the description lacks {len(names)} layers {shape}, and their tensors do not tell the scheme", tuple(answers)
     )
@@ -260,7 +317,7 @@ def _of_empty_prefix(names: list[str], part: Part, known: Mapping[str, str]) -> 
     """Layers that were built without a prefix, or in a part that was: on every layer they ask for one name."""
     modules = [] if names[0] else _without_prefix(part)
     found = list(dict.fromkeys(one for module in modules for one in _called(module, known)))
-    answers = [Answer("lookup", (Exact("", one),), f"'' -> {one}") for one in found[:MOST_ANSWERS]]
+    answers = [Answer.of("lookup", (Exact("", one),), f"'' -> {one}") for one in found[:MOST_ANSWERS]]
     asked = ", ".join(name or "an empty name" for name in names[:3])
     who = "layers whose part is built without its prefix"
     if modules:
@@ -369,7 +426,8 @@ def _of_rest(names: Iterable[str], part: Part, found: Whereabouts) -> Iterator[Q
     What is not known of a name begins where it leaves the names that are in place, or wait for a tensor.
     """
     known = {one for name in (*part.landed, *found.waiting) for one in _heads(name)}
-    refused = {one.tensor for one in part.refused}
+    refused, sizes = {one.tensor for one in part.refused}, found.sizes
+    empty = {_elements(part.parameters[name]) for name in (*part.unwritten, *part.partial) if name in part.parameters}
     groups: dict[str, list[str]] = {}
     for name in names:
         strange = next((head for head in _heads(name) if head not in known), name)
@@ -378,14 +436,22 @@ def _of_rest(names: Iterable[str], part: Part, found: Whereabouts) -> Iterator[Q
         modules = list(dict.fromkeys(name.rpartition(".")[0] for name in group))
         first, told = group[0], counted(len(group), "tensor")
         answers = [
-            Answer("weights", (rule,), f"{first} -> {rule.apply(first)}; {told} renamed")
+            Answer.of("weights", (rule,), f"{first} -> {rule.apply(first)}; {told} renamed")
             for rule in _siblings(modules, found)
         ]
-        if refused.intersection(group):  # the others are left aside as it is
+        # the others are left aside as it is; nor is dropped what may be what a parameter waits for
+        if refused.intersection(group) and not any(_elements(sizes[name]) in empty for name in group if name in sizes):
             note = f"leaves out {told} such as {first}; right only if nothing needs them"
-            answers.append(Answer("drop", (Drop(shape),), note))
+            answers.append(Answer.of("drop", (Drop(shape),), note))
         if answers:
-            yield Question(f"no parameter takes {told} {shape}, such as {first}", tuple(answers))
+            renamed = any(name == "weights" for answer in answers for name, _ in answer.fields)
+            what = f"no parameter takes {told} {shape}, such as {first}"
+            yield Question(what, tuple(answers), blocks=renamed)
+
+
+def _elements(tensor: Any) -> int:
+    """How many elements has a tensor with a shape, or what (shape, dtype) tells of?"""
+    return prod(tensor[0] if isinstance(tensor, tuple) else tensor.shape)
 
 
 def _heads(name: str) -> Iterator[str]:
@@ -448,6 +514,7 @@ def _biases(part: Part, seen: Evidence) -> list[str]:
         if name.endswith((".bias", "_correction_bias"))
         and "float" in part.parameters[name][1]
         and pattern(name) not in written
+        and f"{name.rpartition('.')[0]}.weight" not in part.unwritten  # nothing of the layer is there
     ]
 
 
@@ -459,4 +526,43 @@ def _fill_questions(names: Iterable[str]) -> Iterator[Question]:
     for shape, held in groups.items():
         note = "right only if the float model has zeros there: compare with it"
         what = f"no tensor fills {counted(len(held), 'parameter')} {shape}, such as {held[0]}"
-        yield Question(what, (Answer("fill", (Fill(shape),), note),), blocks=False)
+        yield Question(what, (Answer.of("fill", (Fill(shape),), note),), blocks=False)
+
+
+def _dequantized(part: Part, tensors: Mapping[str, Any]) -> list[Dequantize]:
+    """Quantized modules with a scale of each row whose layer never asks the description, so that vLLM builds it as float."""
+    asking = {frame.module for frame in part.frames}
+    found = {}
+    for tensor, source, parameter, target in part.cast:
+        module, home = tensor.removesuffix(".weight"), parameter.rpartition(".")[0]
+        scale = tensors.get(f"{module}.weight_scale")
+        rows = tensors[tensor].shape[0] if tensor in tensors and tensors[tensor].shape else 0
+        if (
+            source == "int8"
+            and "float" in target
+            and tensor != module
+            and home not in asking
+            and f"{home}.weight_scale" not in part.parameters
+            and scale is not None
+            and prod(scale.shape) == rows == part.parameters[parameter][0][0]
+        ):
+            found[starred(module)] = Dequantize(starred(module))
+    return list(found.values())
+
+
+def _tied_head(part: Part, config: Mapping[str, Any]) -> Iterator[Question]:
+    """A head that no tensor fills, of the size of the embedding, where config.json says that they are two."""
+    key = "tie_word_embeddings"
+    heads = [
+        name for name in part.unwritten if part.modules.get(name.rpartition(".")[0], "").endswith("ParallelLMHead")
+    ]
+    filled = {name for names in part.landed.values() for name in names}
+    shapes = {
+        part.parameters[name][0] for name in filled if "Embedding" in part.modules.get(name.rpartition(".")[0], "")
+    }
+    nested = [one for one in config.values() if isinstance(one, Mapping) and key in one]
+    if len(heads) != 1 or part.parameters[heads[0]][0] not in shapes or config.get(key) is True or nested:
+        return
+    note = "right only if the float model's head is its embedding: compare with its config.json"
+    answer = Answer.of("config", (Config(put={key: True}),), note)
+    yield Question(f"no tensor fills {heads[0]}, which is as large as the embedding", (answer,), blocks=False)

@@ -109,6 +109,8 @@ def alike(old: Collection[str], new: Collection[str]) -> bool:
     if len(left) != len(right):
         return False
     for a, b in zip(left, right, strict=True):
+        if "inv" in _words(a) ^ _words(b):
+            return False  # a scale and its inverse
         common = _words(a) & _words(b)
         if not common and not (len(min(a, b, key=len)) > 3 and (a in b or b in a)):
             return False

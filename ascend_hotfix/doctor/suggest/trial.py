@@ -1,34 +1,31 @@
 """Suggests a patch module for what a dry run missed, and tries it before it is written.
 
-What the names say is derived in :mod:`ascend_hotfix.doctor.derive`. The patch is loaded and dry-run, again where that
+What the names say is derived in :mod:`ascend_hotfix.doctor.suggest.derive`. The patch is loaded and dry-run, again where that
 shows more. What the names leave open is put as numbered choices; a chosen one is tried as everything else.
 """
 
 from __future__ import annotations
 
 import os
-import runpy
 import shlex
 import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ascend_hotfix import toggles
 from ascend_hotfix.catalog import ENV_MODELS, ENV_PATH, load_catalog
-from ascend_hotfix.doctor.checkpoint import read_checkpoint
-from ascend_hotfix.doctor.derive import Proposal, derive
-from ascend_hotfix.doctor.dryrun import Split, call, finding_data, finding_of, rehearse, run_split, toggle_env
+from ascend_hotfix.doctor.dryrun import Split, call, finding_of, run_split, toggle_env
 from ascend_hotfix.doctor.findings import Collector, Finding, Severity
-from ascend_hotfix.doctor.patchfile import patch_text
 from ascend_hotfix.doctor.texts import Phrase
 
 if TYPE_CHECKING:
     from ascend_hotfix.doctor.report import Report
     from ascend_hotfix.sim.pool import Zygote
 
-__all__ = ["Choice", "Suggestion", "propose", "suggestion", "trial_env", "write_suggestion"]
+__all__ = ["Choice", "Suggestion", "suggestion", "trial_env", "write_or_tell", "write_suggestion"]
 
 ROUNDS = 5
 """How often a dry run with the rules so far may show more. A draft whose tensors moved and whose lookups moved takes four."""
@@ -52,55 +49,32 @@ NAME_CODES = frozenset(
 """Findings that a rule may remove."""
 NONE = 0
 """The answer to a choice that leaves it as it is."""
-
-
-# --- in the process that has upstream -------------------------------------------------------------------------------
-
-
-def propose(
-    model_dir: str, versions: Mapping[str, str], base: str = "", chosen: Sequence[str] = (), **split: Any
-) -> dict[str, Any]:
-    """A case for the zygote: the findings of a dry run, the text of a patch (empty: none) and the questions.
-
-    *base* is the file of what was suggested before and is armed in this run; the new text has its rules too. *chosen*
-    are texts of answers that are taken over.
-    """
-    found = rehearse(read_checkpoint(model_dir), Split(**split))
-    before = Proposal.of_patch(runpy.run_path(base)["PATCH"]) if base else Proposal()
-    proposal = Proposal()
-    proposal.merge(before)
-    proposal.merge(derive(found, before))
-    proposal.answer(chosen)
-    title, override = Path(model_dir).name, proposal.overriding()
-    text = patch_text(proposal.fields(), found.types, versions, title, override) if proposal else ""
-    return {
-        "findings": [finding_data(f) for f in found.findings],
-        "text": text,
-        "questions": [
-            {"what": q.what, "answers": [[a.text, a.note] for a in q.answers], "blocks": q.blocks}
-            for q in proposal.questions
-        ],
-        "more": proposal.records() != before.records(),
-        "types": list(found.types),
-    }
-
-
-# --- in the process that asks ---------------------------------------------------------------------------------------
+MOST_TRIALS = 12
+"""So many combinations of answers are tried before the user is asked."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A question with its *number* and its *answers*, each the text of a field and a note; answer ``n`` is ``number.n``."""
+    """A question with its *number* and its *answers*, each the text of fields and a note; *numbers* are theirs.
+
+    Answer ``n`` is ``number.n``; it keeps its number where an answer to another question has ruled others out.
+    """
 
     number: int
     what: str
     answers: tuple[tuple[str, str], ...]
     blocks: bool = True
+    numbers: tuple[int, ...] = ()
+
+    @property
+    def numbered(self) -> dict[int, tuple[str, str]]:
+        """The answers by their numbers."""
+        return dict(zip(self.numbers or range(1, len(self.answers) + 1), self.answers, strict=True))
 
     @property
     def lines(self) -> tuple[str, ...]:
         """The alternatives, each with what to give to ``--choose``, as Python that a patch can hold."""
-        told = [f"{self.number}.{n}  {text}  # {note}" for n, (text, note) in enumerate(self.answers, 1)]
+        told = [f"{self.number}.{n}  {text}  # {note}" for n, (text, note) in self.numbered.items()]
         return (*told, f"{self.number}.{NONE}  # none of these, the finding stays")
 
 
@@ -136,6 +110,7 @@ class _Trials:
     file: Path
     made: Suggestion = field(default_factory=Suggestion)
     numbers: dict[str, int] = field(default_factory=dict)
+    answers: dict[str, list[str]] = field(default_factory=dict)
     started: bool = False
 
     def settle(self, chosen: Sequence[str] = ()) -> None:
@@ -151,26 +126,51 @@ class _Trials:
             self.made.text, chosen = answer["text"], ()
         self.made.choices = [self._choice(one) for one in answer["questions"]]
 
+    def resolve(self) -> None:
+        """Takes the answers of which exactly one combination leaves no fault; of several that do, none is better."""
+        blocking = [choice for choice in self.made.choices if choice.blocks and choice.answers]
+        ways = list(islice(product(*(choice.answers for choice in blocking)), MOST_TRIALS + 1))
+        if not blocking or not 1 < len(ways) <= MOST_TRIALS:
+            return
+        right: list[_Trials] = []
+        for way in ways:
+            trial = replace(self, made=replace(self.made), numbers=dict(self.numbers), answers={**self.answers})
+            trial.settle([text for text, _ in way])
+            if not _weight(trial.made.left) and not any(choice.blocks for choice in trial.made.choices):
+                right.append(trial)
+            if len(right) > 1:
+                return
+        if right:
+            self.made, self.numbers, self.answers = right[0].made, right[0].numbers, right[0].answers
+
     def _run(self, chosen: Sequence[str]) -> dict[str, Any]:
         base, env = "", self.env
         if self.made.text:
             self.file.write_text(self.made.text, encoding="utf-8")
             base, env = str(self.file), trial_env(self.env, self.file, self.made.types)
         arguments = {"model_dir": self.model_dir, "versions": dict(self.versions), "base": base, "chosen": list(chosen)}
-        return call(self.zygote, "ascend_hotfix.doctor.suggest:propose", env, **arguments)
+        return call(self.zygote, "ascend_hotfix.doctor.suggest.propose:propose", env, **arguments)
 
     def _choice(self, data: Mapping[str, Any]) -> Choice:
         number = self.numbers.setdefault(data["what"], len(self.numbers) + 1)
-        return Choice(number, data["what"], tuple((text, note) for text, note in data["answers"]), data["blocks"])
+        answers = tuple((text, note) for text, note in data["answers"])
+        known = self.answers.setdefault(data["what"], [])
+        known += [text for text, _ in answers if text not in known]
+        numbers = tuple(known.index(text) + 1 for text, _ in answers)
+        return Choice(number, data["what"], answers, data["blocks"], numbers)
 
     def choose(self, number: int, answer: int) -> bool:
-        """Takes *answer* to choice *number* and tries it; False where there is no such choice."""
-        choice = next((one for one in self.made.choices if one.number == number), None)
-        if choice is None or not NONE <= answer <= len(choice.answers):
+        """Takes *answer* to choice *number* and tries it; False where there is no such choice.
+
+        What the answers before it have settled needs no answer any more.
+        """
+        what = next((what for what, one in self.numbers.items() if one == number), None)
+        if what is None or not NONE <= answer <= len(self.answers[what]):
             return False
-        if answer != NONE:
-            self.settle([choice.answers[answer - 1][0]])
-        return True
+        choice = next((one for one in self.made.choices if one.number == number), None)
+        if choice is not None and answer in choice.numbered:
+            self.settle([choice.numbered[answer][0]])
+        return choice is None or answer == NONE or answer in choice.numbered
 
 
 def suggestion(
@@ -192,14 +192,17 @@ def suggestion(
     with tempfile.TemporaryDirectory(dir=getattr(zygote, "scratch", None)) as folder:
         trials = _Trials(zygote, model_dir, versions, env, Path(folder) / f"{name}.py")
         trials.settle()
-        made, kept = trials.made, set()
+        trials.resolve()
+        kept = set()
         for number, answer in sorted((choose or {}).items()):
             if not trials.choose(number, answer):
-                made.unknown.append(f"{number}.{answer}")
+                trials.made.unknown.append(f"{number}.{answer}")
             elif answer == NONE:
                 kept.add(number)
+        made = trials.made
         made.choices = [choice for choice in made.choices if choice.number not in kept]
         if made.text and split != Split() and made.writable:
+            trials.file.write_text(made.text, encoding="utf-8")
             made.left = run_split(zygote, model_dir, split, trial_env(env, trials.file, made.types))
     made.worse = bool(made.text) and _worse(made.before, made.left)
     return made
@@ -239,6 +242,17 @@ def _worse(before: Iterable[Finding], after: Iterable[Finding]) -> bool:
     return bool(new) or _weight(after) >= _weight(before)
 
 
+def write_or_tell(zygote: Zygote, report: Report, target: Path, split: Split, findings: list[Finding]) -> list[Finding]:
+    """:func:`write_suggestion`; where that fails, a finding that says so, and what the dry run found stays."""
+    try:
+        return write_suggestion(zygote, report, target, split, findings)
+    except Exception as error:
+        if toggles.strict():
+            raise
+        params = {"error": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"}
+        return [Finding("suggest-failed", str(target), params=params, stage="dry-run")]
+
+
 def write_suggestion(
     zygote: Zygote,
     report: Report,
@@ -264,6 +278,9 @@ def write_suggestion(
             report.suggested = Phrase("not written", file=target, stage="--suggest", why=why)
         else:
             report.suggested = _told(made, target, env)
+            for left in made.left:
+                if left.severity is Severity.FAULT:
+                    found.add("suggest-left", place=str(target), what=left.message)
     elif made.worse and not any(choice.blocks for choice in made.choices):
         found.add("suggest-worse", place=str(target), left=", ".join(sorted({f.code for f in made.left})))
     elif not made.unknown and not made.choices:
@@ -280,7 +297,7 @@ def _choice_finding(choice: Choice, target: Path, chosen: str) -> Finding:
     params = {
         "number": str(choice.number),
         "what": choice.what,
-        "first": f"{chosen}{choice.number}.{min(1, len(choice.answers))}",
+        "first": f"{chosen}{choice.number}.{next(iter(choice.numbered), NONE)}",
     }
     params |= {"file": shlex.quote(str(target)), "alternatives": "\n".join(choice.lines)}
     return Finding(code, str(target), params=params, stage="dry-run")

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ascend_hotfix.records import Drop, Fill, Fix, Packed, PatchError, Scheme, Unnamed
+from ascend_hotfix.records import Config, Dequantize, Drop, Fill, Fix, Packed, PatchError, Scheme, Unnamed
 
 __all__ = ["FIELDS", "WRITTEN_BY", "field_text", "patch_text"]
 
 WRITTEN_BY = "by ascend-hotfix doctor"
 """How the first line of a suggested patch ends; ``--suggest`` writes over no other file."""
 
-FIELDS = ("lookup", "packed", "describe", "weights", "params", "types", "drop", "fill")
+FIELDS = ("config", "lookup", "packed", "describe", "weights", "params", "types", "drop", "fill", "tensors")
 """Fields of a fix that a suggestion fills, in the order of a written patch."""
 OVERRIDE = {
     "weights": "the name alone does not show that it is another parameter's, or none's; the dry run does",
@@ -39,17 +39,21 @@ def record_text(record: Any) -> str:
         return f'{kind}("{record.fused}", ({shards}{"," if len(record.shards) == 1 else ""}))'
     if isinstance(record, Scheme):
         return f'{kind}("{record.pattern}", "{record.scheme}")'
-    if isinstance(record, Drop):
+    if isinstance(record, Drop | Dequantize):
         return f'{kind}("{record.pattern}")'
     if isinstance(record, Fill):
         return f'{kind}("{record.pattern}", {record.value!r})'
     if isinstance(record, Unnamed):
         return f'{kind}("{record.cls}", "{record.name}")'
+    if isinstance(record, Config):
+        return f"{kind}(put={dict(record.put)!r})".replace("'", '"')
     return f'{kind}("{record.old}", "{record.new}")'
 
 
 def _why(fields: Fields, override: str) -> str:
     told = []
+    if "config" in fields:
+        told.append(f"config.json says otherwise of {', '.join(fields['config'][0].put)} than the files are")
     if "lookup" in fields:
         rule = fields["lookup"][0]
         told.append(
@@ -68,6 +72,8 @@ def _why(fields: Fields, override: str) -> str:
         told.append("the checkpoint has tensors that no parameter takes")
     if "fill" in fields:
         told.append("no tensor of the checkpoint fills parameters that are neutral at this value")
+    if "tensors" in fields:
+        told.append("the checkpoint has quantized layers that vLLM builds as float whatever the description says")
     if "types" in fields and override:
         told.append("the description says another scheme than the tensors are of")
     elif "types" in fields:
@@ -91,11 +97,18 @@ def patch_text(
     title: str,
     override: Fields = MappingProxyType({}),
 ) -> str:
-    """The patch module with *fields*, and a fix of its own for each field of *override*: what a hit is replaced by."""
+    """The patch module with *fields*, and a fix of its own for each field of *override*: what a hit is replaced by.
+
+    Rules that turn misses into hits are for the release tried and later ones; what overrides is for that release alone.
+    """
     groups = [(group, "") for group in _grouped(fields)] if fields else []
     groups += [({name: records}, OVERRIDE[name]) for name, records in override.items()]
     kinds = {type(record).__name__ for group, _ in groups for records in group.values() for record in records}
-    ranges = ", ".join(f'"{name}": "=={versions[name]}"' for name in ("vllm", "vllm-ascend") if name in versions)
+
+    def ranges(relation: str) -> str:
+        held = [name for name in ("vllm", "vllm-ascend") if name in versions]
+        return ", ".join(f'"{name}": "{relation}{versions[name]}"' for name in held)
+
     types = ", ".join(f'"{one}"' for one in model_types)
     lines = [
         f'"""{NO_TITLE.sub("_", title)}: names that the installed release does not find, {WRITTEN_BY}."""',
@@ -112,7 +125,7 @@ def patch_text(
             f'            id="names{"" if len(groups) == 1 else f"-{number}"}",',
             f'            why="{_why(group, reason)}",',
             '            refs=("doctor",),',
-            f"            versions={{{ranges}}},",
+            f"            versions={{{ranges('==' if reason else '>=')}}},",
             '            retire="a release in which the dry run is clean without it",',
         ]
         for name, records in group.items():
