@@ -205,6 +205,9 @@ def _read(response: Any, end: float, url: str) -> bytes:
             raise ProbeError("too-long", url=url, size=MOST_BYTES >> 20)
         if time.monotonic() > end:
             raise TimeoutError
+    missing = getattr(response, "length", None)  # read1 is content with less than Content-Length says
+    if missing:
+        raise http.client.IncompleteRead(bytes(found), missing)
     return bytes(found)
 
 

@@ -157,8 +157,13 @@ def _of_runs(found: Sequence[Agreement]) -> tuple[str, dict[str, float | int | N
     return (UNCLEAR if highest > ROUNDING[0] or worst > ROUNDING[1] else RIGHT), numbers
 
 
-def _gaps(numbers: Mapping[str, float | int | None]) -> dict[str, object]:
-    return {"mean": number(numbers["mean_gap"] or 0.0), "worst": number(numbers["worst_gap"] or 0.0)}
+def _say_gaps(name: str, state: str, params: Mapping[str, object], gaps: Mapping[str, float | int | None]) -> Said:
+    """The sentence for a comparison of runs."""
+    mean, worst = float(gaps["mean_gap"] or 0), float(gaps["worst_gap"] or 0)
+    if math.isnan(mean):
+        return Said("not-numbers")
+    word = {RIGHT: "same", UNCLEAR: "unclear", WRONG: "wrong"}[state]
+    return Said(f"{name}-{word}", {**params, "mean": number(mean), "worst": number(worst)})
 
 
 def judge_batch(found: Sequence[Agreement], texts_same: Sequence[bool], size: int) -> Check:
@@ -172,8 +177,7 @@ def judge_batch(found: Sequence[Agreement], texts_same: Sequence[bool], size: in
         code, state = ("batch-same-text", RIGHT) if same == count else ("batch-unclear-text", UNCLEAR)
         return Check("batch", state, Said(code, params), numbers=numbers)
     state, gaps = _of_runs(found)
-    code = {RIGHT: "batch-same", UNCLEAR: "batch-unclear", WRONG: "batch-wrong"}[state]
-    return Check("batch", state, Said(code, params | _gaps(gaps)), numbers=numbers | gaps)
+    return Check("batch", state, _say_gaps("batch", state, params, gaps), numbers=numbers | gaps)
 
 
 def judge_decode(found: Sequence[Agreement]) -> Check:
@@ -182,8 +186,7 @@ def judge_decode(found: Sequence[Agreement]) -> Check:
     if count < LEAST_DECODED:
         return Check("decode", UNCHECKED, Said("decode-too-few", {"count": count}), numbers={"positions": count})
     state, gaps = _of_runs(found)
-    code = {RIGHT: "decode-same", UNCLEAR: "decode-unclear", WRONG: "decode-wrong"}[state]
-    return Check("decode", state, Said(code, {"count": count} | _gaps(gaps)), numbers=gaps)
+    return Check("decode", state, _say_gaps("decode", state, {"count": count}, gaps), numbers=gaps)
 
 
 # -- against another server ---------------------------------------------------------------------------------------------

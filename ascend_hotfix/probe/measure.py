@@ -121,8 +121,8 @@ def _gap(a: Step, b: Step) -> float:
 class Distance:
     """Of a run from a reference over the same tokens.
 
-    ``kl``: mean Kullback-Leibler divergence of the run from the reference, at least: see :func:`_kl`. ``covered``: mean
-    share of the reference's probability that lies on tokens which both runs listed.
+    ``kl``: mean Kullback-Leibler divergence of the run from the reference, at least: see :func:`_least_kl`. ``covered``:
+    mean probability that the reference gives to the tokens which it listed.
     """
 
     positions: int
@@ -133,30 +133,49 @@ class Distance:
     reference_perplexity: float
 
 
-def distance(reference: Sequence[Step], run: Sequence[Step]) -> Distance:
-    """Both are of the same tokens, and at least one."""
-    divergences, shares = zip(*(_kl(p.top, q.top) for p, q in zip(reference, run, strict=True)))
+def distance(reference: Sequence[Step], run: Sequence[Step], top: int) -> Distance:
+    """Both are of the same tokens, and at least one; *top*: how many best tokens the run lists at each position."""
+    divergences = [_least_kl(p.top, q.top, top) for p, q in zip(reference, run, strict=True)]
     count = len(divergences)
-    same = sum(p.best == q.best for p, q in zip(reference, run))
     return Distance(
         count,
         sum(divergences) / count,
-        sum(shares) / count,
-        same,
+        sum(sum(map(math.exp, step.top.values())) for step in reference) / count,
+        sum(p.best == q.best for p, q in zip(reference, run)),
         perplexity(surprise(run)),
         perplexity(surprise(reference)),
     )
 
 
-def _kl(p: Mapping[str, float], q: Mapping[str, float]) -> tuple[float, float]:
-    """KL(p, q) where all tokens that not both list count as one, and the share of p on the others.
+def _least_kl(p: Mapping[str, float], q: Mapping[str, float], top: int) -> float:
+    """The least KL(p, q) over a whole vocabulary of which *p* and *q* list the best *top* tokens and perhaps others.
 
-    To merge outcomes never makes a divergence larger, so this is a lower bound of that over the whole vocabulary, with
-    nothing guessed about the tokens which the servers did not tell.
+    Of a token that *q* does not list is known that it has no more than the last of the best. Where that leaves a choice,
+    the values nearest to *p* are taken; all tokens that *p* does not list count as one, which never makes KL larger. So
+    the result is a lower bound, and the divergence itself where both list everything.
     """
-    listed = [(math.exp(p[token]), math.exp(q[token])) for token in p if token in q]
-    known_p, known_q = sum(a for a, _ in listed), sum(b for _, b in listed)
-    pairs = [*listed, (max(1 - known_p, 0.0), max(1 - known_q, 0.0))]
+    if any(map(math.isnan, [*p.values(), *q.values()])):
+        return math.nan
+    pairs = [(math.exp(p[token]), math.exp(q[token])) for token in p if token in q]
+    missing = sorted((math.exp(value) for token, value in p.items() if token not in q), reverse=True)
+    rest = max(1 - sum(map(math.exp, p.values())), 0.0)
+    left = max(1 - sum(b for _, b in pairs), 0.0)  # for what p alone lists, and for what it does not list
+    unlisted = max(1 - sum(map(math.exp, q.values())), 0.0)  # for what p alone lists, at most
+    highest = sorted(map(math.exp, q.values()), reverse=True)[: max(top, 1)][-1] if q else 1.0
+    nearest = _nearest(missing, rest, left, highest)
+    if sum(nearest) > unlisted:
+        nearest = _nearest(missing, 0.0, unlisted, highest)
+    pairs += [*zip(missing, nearest), (rest, left - sum(nearest))]
     tiny = 1e-9  # below what servers round to: a rest of nothing is no infinite divergence
-    total = sum(a * math.log(a / max(b, tiny)) for a, b in pairs if a > tiny)
-    return max(total, 0.0) if not math.isnan(total) else math.nan, known_p
+    return max(sum(a * math.log(a / max(b, tiny)) for a, b in pairs if a > tiny), 0.0)
+
+
+def _nearest(shares: Sequence[float], rest: float, total: float, highest: float) -> list[float]:
+    """*total* divided in proportion to *shares* (descending) and *rest*, but no share above *highest*; the shares' parts."""
+    found = []
+    whole = sum(shares) + rest
+    for share in shares:
+        part = min(total * share / whole, highest) if whole > 0 else 0.0
+        found.append(part)
+        total, whole = total - part, whole - share
+    return found

@@ -112,7 +112,7 @@ def _details(check: Check, language: str) -> Iterator[str]:
     elif check.name == "answers":
         for each in check.details:
             prompt, text = _printable(each["prompt"]), _printable(each["text"])
-            yield padded(f"  {label_of('says', language)}") + f"{prompt!r} -> {text!r}"
+            yield padded(f"  {label_of('says', language)}") + f'"{prompt}" -> "{text}"'
     elif check.name == "batch":
         for each in check.details:
             alone, together = _printable(each["alone"]), _printable(each["in_batch"])

@@ -65,15 +65,17 @@ class Result:
 
 def plan(against: bool) -> dict[str, int]:
     """About how many requests and tokens a probe takes, before it knows the server's tokenizer; ``write`` is the most."""
-    scored = sum(_tokens(text.content) + _tokens(text.control()) for text in TEXTS)
-    prompts = sum(_tokens(each.prompt) for each in CONTINUATIONS)
-    count, new = len(CONTINUATIONS), len(CONTINUATIONS) * NEW_TOKENS
-    batch = count + len(_halves([each.prompt for each in CONTINUATIONS]))
-    requests = 3 + 2 * len(TEXTS) + count + 1 + count
-    read, write = scored + 3 * prompts + new, new + batch * NEW_TOKENS + 3 * len(TEXTS)
-    if against:
-        requests += 3 + 2 * len(TEXTS) + count
-        read, write = read + scored + prompts, write + new + 2 * len(TEXTS)
+    texts = [content for text in TEXTS for content in (text.content, text.control())]
+    prompts = [each.prompt for each in CONTINUATIONS]
+    halves = _halves(prompts)
+    both = 2 if against else 1
+    new = len(prompts) * NEW_TOKENS
+    # the list of models, the version and a first look; texts and prompts; the batch; what was generated, as prompts
+    requests = both * (3 + len(texts) + len(prompts)) + 1 + len(prompts)
+    read = (
+        both * sum(map(_tokens, [WARM_UP, *texts, *prompts])) + sum(map(_tokens, [*prompts, *prompts, *halves])) + new
+    )
+    write = both * (1 + len(texts) + new) + new + len(halves) * NEW_TOKENS + len(prompts)
     return {"requests": requests, "read": read, "write": write}
 
 
@@ -187,22 +189,23 @@ class _Run:
         return judge.judge_decode([one for one in found if one is not None])
 
     def _against(self, server: Server, other: Server) -> Check:
-        told = min(server.top, other.top)
         silent = [each for each in (server, other) if each.way == "completions" or each.top == 0]
         if silent:
             check = Check("against", UNCHECKED, Said("against-no-logprobs", {"which": silent[0].client.url}))
         else:
             reference = [_scored(other, each.text) for each in self.scored]
-            check = self._distance(reference, other, told)
+            check = self._distance(reference, server, other)
         check.notes.append(self._divergence(other))
         return check
 
-    def _distance(self, reference: Sequence[Scored], other: Server, told: int) -> Check:
+    def _distance(self, reference: Sequence[Scored], server: Server, other: Server) -> Check:
         ours = [step for each in self.scored for step in each.written]
         theirs = [step for each in reference for step in each.written]
         if not ours or [step.token for step in ours] != [step.token for step in theirs]:
             return Check("against", UNCHECKED, Said("against-tokens"))
-        check = judge.judge_against(distance(theirs, ours), other.client.url, self.options.max_kl, told)
+        check = judge.judge_against(
+            distance(theirs, ours, server.top), other.client.url, self.options.max_kl, min(server.top, other.top)
+        )
         if judge.judge_language(_by_language(reference), other.highest).state == WRONG:
             check.notes.append(Said("against-garbage"))
         return check
@@ -271,7 +274,10 @@ def _text_details(each: Scored) -> dict[str, object]:
 
 
 def _is_expected(each: Continuation, answer: Completion) -> bool:
-    return any(word in answer.text for word in each.expected)
+    """As a whole word: the 8 of 1789 is none. Chinese has no spaces between words."""
+    return any(
+        re.search(rf"(?<!\w){word}(?!\w)" if word.isascii() else word, answer.text, re.ASCII) for word in each.expected
+    )
 
 
 def _halves(prompts: Sequence[str]) -> list[str]:

@@ -255,9 +255,9 @@ SENTENCES: dict[str, tuple[str, str]] = {
         "困惑度 {perplexity}，对方 {reference}：两者计算的不是同一个模型",
     ),
     "against-bound": (
-        "KL is of the best {top} tokens that both servers told at each position, {covered} of the other server's "
-        "probability; over the whole vocabulary it can only be larger",
-        "KL 只计算两个服务在每个位置都给出的最佳 {top} 个词元，占对方概率的 {covered}；在整个词表上只会更大",
+        "a server tells the best {top} tokens at each position, here {covered} of the other server's probability; for "
+        "the others the least divergence that is possible counts, so the KL of the whole vocabulary is this or more",
+        "服务在每个位置只给出最佳 {top} 个词元，在此占对方概率的 {covered}；其余按可能的最小散度计算，因此整个词表上的 KL 不小于此值",
     ),
     "against-tokens": (
         "not compared: the two servers cut the texts into different tokens",
@@ -301,8 +301,8 @@ SENTENCES: dict[str, tuple[str, str]] = {
         "{name}：困惑度 {perplexity}（{tokens} 个词元）；词序打乱后 {shuffled}，再读一遍时 {repeated}",
     ),
     "batch-line": (
-        "{prompt!r} -> {alone!r} alone, {together!r} in the batch",
-        "{prompt!r} -> 单独 {alone!r}，批中 {together!r}",
+        "“{prompt}” -> “{alone}” alone, “{together}” in the batch",
+        "“{prompt}” -> 单独 “{alone}”，批中 “{together}”",
     ),
     "verdict-right": (
         "Everything that was asked is right.",
