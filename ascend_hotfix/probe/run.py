@@ -195,14 +195,18 @@ class _Run:
         else:
             reference = [_scored(other, each.text) for each in self.scored]
             check = self._distance(reference, server, other)
-        check.notes.append(self._divergence(other))
+        if self.completions:
+            check.notes.append(self._divergence(other))
         return check
 
     def _distance(self, reference: Sequence[Scored], server: Server, other: Server) -> Check:
-        ours = [step for each in self.scored for step in each.written]
-        theirs = [step for each in reference for step in each.written]
-        if not ours or [step.token for step in ours] != [step.token for step in theirs]:
-            return Check("against", UNCHECKED, Said("against-tokens"))
+        pairs = [
+            (ours, theirs) for ours, theirs in zip(self.scored, reference) if _tokens_of(ours) == _tokens_of(theirs)
+        ]
+        if not pairs:
+            return Check("against", UNCHECKED, Said("against-tokens" if reference else "against-no-texts"))
+        ours = [step for each, _ in pairs for step in each.written]
+        theirs = [step for _, each in pairs for step in each.written]
         check = judge.judge_against(
             distance(theirs, ours, server.top), other.client.url, self.options.max_kl, min(server.top, other.top)
         )
@@ -259,6 +263,10 @@ def _by_language(scored: Iterable[Scored]) -> dict[str, Likelihood]:
     for each in scored:
         by_language.setdefault(each.text.language, []).append((each.written, each.control))
     return {language: likelihood(pairs) for language, pairs in by_language.items()}
+
+
+def _tokens_of(each: Scored) -> list[str]:
+    return [step.token for step in each.written]
 
 
 def _text_details(each: Scored) -> dict[str, object]:

@@ -263,6 +263,10 @@ SENTENCES: dict[str, tuple[str, str]] = {
         "not compared: the two servers cut the texts into different tokens",
         "未比较：两个服务的分词不同",
     ),
+    "against-no-texts": (
+        "not compared: no log-probabilities of the texts were got from the server itself",
+        "未比较：没有得到该服务自己的文本对数概率",
+    ),
     "against-no-logprobs": (
         "KL was not checked: {which} tells no log-probabilities of the best tokens of a prompt",
         "未检查 KL：{which} 不提供提示词各位置最佳词元的对数概率",

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from reading import Probed
 from speaking import Behaviour, speaking
 
 from ascend_hotfix.cli import main
-
-Probed = Callable[..., tuple[int, dict[str, Any]]]
 
 
 @pytest.fixture(autouse=True)
@@ -32,12 +30,3 @@ def probed(capsys: pytest.CaptureFixture[str]) -> Probed:
         return code, report
 
     return run
-
-
-def states(report: dict[str, Any]) -> dict[str, str]:
-    return {check["name"]: check["state"] for check in report["checks"]}
-
-
-def check(report: dict[str, Any], name: str) -> dict[str, Any]:
-    [found] = [check for check in report["checks"] if check["name"] == name]
-    return found

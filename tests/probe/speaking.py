@@ -6,6 +6,7 @@ by the probe's measures. It speaks the protocol as vLLM does (``prompt_logprobs`
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
@@ -30,18 +31,15 @@ class Model:
 
     def __init__(self, knows: Sequence[str] = ("en", "zh"), temper: float = 1.0, attends: bool = True) -> None:
         self.knows, self.temper, self.attends = knows, temper, attends
+        self.words: dict[int, str] = {}
 
     @cached_property
     def ids(self) -> dict[str, int]:
         found: dict[str, int] = {}
         for text in self._lessons(("en", "zh")) + [each.control() for each in TEXTS]:
             for token in TOKEN.findall(text):
-                found.setdefault(token, SIZE - 1 - len(found))
+                self._learn(token, found)
         return found
-
-    @property
-    def words(self) -> dict[int, str]:
-        return {number: token for token, number in self.ids.items()}
 
     @cached_property
     def follows(self) -> dict[tuple[int, int], int]:
@@ -62,7 +60,15 @@ class Model:
 
     def _id(self, token: str) -> int:
         unused = UNUSED.fullmatch(token)
-        return int(unused[1]) if unused else self.ids.setdefault(token, SIZE - 1 - len(self.ids))
+        if unused:
+            return int(unused[1])
+        if token not in self.ids:
+            self._learn(token, self.ids)
+        return self.ids[token]
+
+    def _learn(self, token: str, ids: dict[str, int]) -> None:
+        number = ids.setdefault(token, SIZE - 1 - len(ids))
+        self.words[number] = token
 
     def decode(self, ids: Sequence[int]) -> str:
         return "".join(self.words.get(number, f" word{number}") for number in ids)
@@ -164,7 +170,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Location", "http://elsewhere.invalid/")
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(content)
+        with contextlib.suppress(ConnectionError):  # of one that no longer waits
+            self.wfile.write(content)
 
 
 VLLM_ONLY = ("prompt_logprobs", "return_token_ids", "return_tokens_as_token_ids", "cache_salt")

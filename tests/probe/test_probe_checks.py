@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from conftest import Probed, check, states
+from reading import Probed, check, states
 from speaking import Behaviour, Guessing, Model, NotNumbers
 
 from ascend_hotfix.probe.corpus import CONTINUATIONS, NEW_TOKENS, TEXTS

@@ -10,7 +10,7 @@ import subprocess
 import threading
 
 import pytest
-from conftest import Probed, check, states
+from reading import Probed, check, states
 from speaking import Behaviour, speaking
 
 from ascend_hotfix.cli import main
