@@ -27,24 +27,27 @@ TINY = "0.0005"
 """Nats: with random weights every distribution is nearly flat, and a wrong one is not far from it."""
 
 
-def swap_gate_and_up(target: Path) -> None:
-    """A copy of the checkpoint in which each of the two holds the other's weights."""
+def swap_embedding_and_head(target: Path) -> None:
+    """A copy of the checkpoint in which each of the two, which have one shape, has the other's name."""
     shutil.copytree(CHECKPOINT, target)
-    other = {"gate_proj": "up_proj", "up_proj": "gate_proj"}
+    other = {'"model.embed_tokens.weight"': '"lm_head.weight"', '"lm_head.weight"': '"model.embed_tokens.weight"'}
+    swapped = 0
     for path in target.glob("*.safetensors"):
         content = path.read_bytes()
         (length,) = struct.unpack_from("<Q", content)
         header = content[8 : 8 + length].decode()
-        swapped = re.sub(r"\b(?:gate_proj|up_proj)\b", lambda found: other[found[0]], header).encode()
-        assert swapped != header.encode() and len(swapped) == length
-        path.write_bytes(content[:8] + swapped + content[8 + length :])
+        header, count = re.subn("|".join(map(re.escape, other)), lambda found: other[found[0]], header)
+        assert len(header) == length
+        path.write_bytes(content[:8] + header.encode() + content[8 + length :])
+        swapped += count
+    assert swapped == 2
 
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     """URLs of the right one and of the wrong one."""
     work = tmp_path_factory.mktemp("probe")
-    swap_gate_and_up(work / "swapped")
+    swap_embedding_and_head(work / "swapped")
     vllm = [envs.build(PAIR) / "bin" / "vllm"]
     none = {"ASCEND_HOTFIX_MODELS": "none"}
     with (
@@ -73,4 +76,6 @@ def test_a_checkpoint_served_wrong_is_told_by_the_right_one(servers, capsys) -> 
     right, wrong = servers
     assert main(["probe", wrong, "--json", "--against", right, "--max-kl", TINY, *PATIENT]) == 1
     report = json.loads(capsys.readouterr().out)
-    assert check(report, "against")["code"] == "against-far"
+    found = check(report, "against")
+    assert found["code"] == "against-far", found
+    assert found["numbers"]["same_best"] < found["numbers"]["positions"] / 2
