@@ -1,4 +1,4 @@
-"""The command ``ascend-hotfix``: doctor, explain, list, status and verify.
+"""The command ``ascend-hotfix``: doctor, explain, list, probe, status and verify.
 
 Each command imports what it needs when it runs, so that ``--help`` and the static stage need no vLLM. Commands
 return an exit code; a mistake on the command line ends with one line and code 2.
@@ -135,12 +135,14 @@ def _add_language(parser: argparse.ArgumentParser) -> None:
         "--language",
         choices=LANGUAGES,
         default=_locale_language(),
-        help="language of what is told of the checkpoint (default: zh in a Chinese locale, else en)",
+        help="language of what is told of the checkpoint or server (default: zh in a Chinese locale, else en)",
     )
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of the whole command."""
+    from ascend_hotfix.probe.options import add_arguments as add_probe_arguments
+
     parser = argparse.ArgumentParser(
         prog="ascend-hotfix",
         description="Serve ModelSlim-quantized models right on the installed vLLM and vllm-ascend.",
@@ -192,6 +194,16 @@ def build_parser() -> argparse.ArgumentParser:
     listing.add_argument("--all", action="store_true", help="the other fixes too, and why each does not fit")
     listing.add_argument("--json", action="store_true", help="print one JSON object (docs/list-json.md)")
     listing.set_defaults(command=_delegate("ascend_hotfix.listing"))
+
+    probe = commands.add_parser(
+        "probe",
+        help="is a running OpenAI-compatible server right",
+        description="Asks a server for perplexities, greedy completions and a batch, and says whether its answers are right. "
+        "Nothing is sent but requests to the named URL. Exit code: 0 right, 1 wrong, 2 something could not be checked.",
+    )
+    add_probe_arguments(probe)
+    _add_language(probe)
+    probe.set_defaults(command=_delegate("ascend_hotfix.probe.command"))
 
     status = commands.add_parser(
         "status",
