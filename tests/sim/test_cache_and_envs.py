@@ -81,27 +81,6 @@ def test_a_pair_that_cannot_be_installed_ends_with_pips_last_words(
     assert "No matching distribution found for torch" in error
 
 
-@pytest.mark.parametrize(("cuda", "usable"), [("'13.0'", False), ("None", True)])
-def test_a_torch_built_for_cuda_is_refused(
-    cuda: str, usable: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """torch_npu cannot be loaded beside it: the server would be aborted without a word of what is wrong."""
-
-    def pip(base: Path, target: Path, arguments: Any, env: Any = None) -> None:
-        if arguments[0].endswith("+cpu"):
-            raise envs.BuildError("no such version")
-        folder = envs._site(target) / "torch"
-        folder.mkdir(parents=True)
-        (folder / "version.py").write_text(f"__version__ = '2.13.0+built'\ncuda = {cuda}\nhip = None\n")
-
-    monkeypatch.setattr(envs, "_pip", pip)
-    if usable:
-        envs._install_torch(tmp_path)
-    else:
-        with pytest.raises(envs.BuildError, match=r"torch 2\.13\.0\+built, beside which.*PIP_EXTRA_INDEX_URL"):
-            envs._install_torch(tmp_path)
-
-
 def test_an_unknown_pair_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         envs.main(["path", "0.99.0"])
