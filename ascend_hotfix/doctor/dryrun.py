@@ -25,7 +25,7 @@ from ascend_hotfix.doctor.report import CouldNotRun
 
 if TYPE_CHECKING:
     from ascend_hotfix.doctor.report import Report
-    from ascend_hotfix.sim.pool import Zygote
+    from ascend_hotfix.sim.pool import CaseError, Zygote
 
 __all__ = ["Split", "check", "rehearse", "run", "start", "toggle_env"]
 
@@ -274,9 +274,22 @@ def start() -> Zygote:
     if absent:
         raise CouldNotRun(f"{' and '.join(absent)} cannot be found here; run this where vllm serve runs")
     try:
-        return Zygote(sys.executable, path=[root], arm=True, env={ENV_MODELS: "", ENV_PATH: ""})
+        return Zygote(sys.executable, path=[root], arm=True, kernels=False, env=_APART)
     except ZygoteError as error:
-        raise CouldNotRun(f"vllm and vllm-ascend cannot be imported here: {str(error).splitlines()[-1]}") from error
+        told = _named(error.cause) if error.cause is not None else str(error)
+        raise CouldNotRun(f"vllm and vllm-ascend cannot be imported here: {told}; {STATIC_ONLY}") from error
+
+
+_APART = {ENV_MODELS: "", ENV_PATH: "", "ASCEND_RT_VISIBLE_DEVICES": ""}
+"""What selects patches comes with each case; and no NPU is seen, so that none can be opened."""
+
+STATIC_ONLY = "--static-only checks the files alone"
+
+
+def _named(error: CaseError) -> str:
+    """An exception of the forked process in one line: what it says, and where it was raised."""
+    text = " ".join(error.message.split())
+    return f"{error.type}: {text}" + (f" (at {error.place})" if error.place else "")
 
 
 def call(zygote: Zygote, function: str, env: Mapping[str, str] | None = None, **arguments: Any) -> dict[str, Any]:
@@ -288,7 +301,8 @@ def call(zygote: Zygote, function: str, env: Mapping[str, str] | None = None, **
             function, timeout=CASE_SECONDS, env=toggle_env() if env is None else env, **arguments
         )
     except (CaseError, CaseCrash, CaseTimeout) as error:
-        raise CouldNotRun(f"the dry run broke off: {error}") from error
+        told = _named(error) if isinstance(error, CaseError) else error
+        raise CouldNotRun(f"the dry run broke off: {told}; {STATIC_ONLY}") from error
     return answer
 
 

@@ -44,8 +44,12 @@ def install() -> None:
     torch.Tensor.npu = lambda self, *args, **kwargs: self
     # Asked for by expert parallelism, as an opaque handle.
     torch.distributed.ProcessGroupGloo.get_hccl_comm_name = lambda self, *args: "simulated"
+    # Groups made with the bare name "gloo" are asked for their "npu" backend; this is what the name stands for.
+    capability = getattr(torch.distributed.Backend, "backend_capability", {}).get("gloo", [])
+    if "npu" not in capability:
+        capability.append("npu")
     # Without CANN torch_npu reports an empty version, which vllm-ascend cannot parse; None is its word for "not known".
-    torch.version.cann = None
+    torch.version.cann = getattr(torch.version, "cann", None) or None
 
 
 def custom_ops_on_cpu(module: Any) -> None:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
-__all__ = ["NotElf", "SharedObject", "Symbol", "read"]
+__all__ = ["MACHINES", "NotElf", "SharedObject", "Symbol", "read", "symbols"]
+
+MACHINES = {"x86_64": 62, "aarch64": 183}
+"""What ``uname -m`` prints, to the number that a file for it has."""
+
+_T = TypeVar("_T")
 
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
@@ -17,7 +23,7 @@ _NEED_VERSION = struct.Struct("<IHHII")
 _DYNSYM, _DYNAMIC, _VERSION_NEEDS, _VERSIONS = 11, 6, 0x6FFFFFFE, 0x6FFFFFFF
 _NEEDED, _SONAME = 1, 14
 _WEAK, _GLOBAL = 2, 1
-_OBJECT, _UNIQUE = 1, 10
+_UNIQUE = 10
 
 
 class NotElf(ValueError):
@@ -28,31 +34,24 @@ class NotElf(ValueError):
 class Symbol:
     """A dynamic symbol: ``version`` and ``library`` are what the version table asks for, empty without one.
 
-    ``size`` in bytes and ``data`` are known of a symbol that is ``defined`` only.
+    A weak one that is not defined may stay without.
     """
 
     name: str
     defined: bool
     weak: bool = False
-    data: bool = False
-    size: int = 0
     version: str = ""
     library: str = ""
 
 
 @dataclass(frozen=True)
 class SharedObject:
-    """What is of interest of one file: its SONAME, the libraries it needs, its dynamic symbols."""
+    """What is of interest of one file: its SONAME, the libraries it needs, the machine it is for."""
 
     path: Path
     soname: str
     needed: tuple[str, ...]
-    symbols: tuple[Symbol, ...]
-
-    @property
-    def undefined(self) -> Iterator[Symbol]:
-        """The symbols that another library must have; weak ones may stay without."""
-        return (symbol for symbol in self.symbols if not symbol.defined and not symbol.weak)
+    machine: int
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,16 @@ class _Section:
 
 
 def read(path: Path) -> SharedObject:
-    """The dynamic part of ``path``. :class:`NotElf` where it is something else, OSError where it cannot be read."""
+    """The dynamic section of ``path``. :class:`NotElf` where it is something else, OSError where it cannot be read."""
+    return _parse(path, _dynamic)
+
+
+def symbols(path: Path) -> list[Symbol]:
+    """The dynamic symbols of ``path``; raises as :func:`read`."""
+    return _parse(path, lambda _, data: list(_symbols(data, _sections(data))))
+
+
+def _parse(path: Path, parse: Callable[[Path, mmap.mmap], _T]) -> _T:
     with open(path, "rb") as file:
         try:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -75,15 +83,14 @@ def read(path: Path) -> SharedObject:
             if data[:6] != b"\x7fELF\x02\x01":
                 raise NotElf(f"{path} is not a 64-bit little-endian ELF file")
             try:
-                return _parse(path, data)
+                return parse(path, data)
             except (struct.error, IndexError) as error:
                 raise NotElf(f"{path} is cut short or damaged: {error}") from error
 
 
-def _parse(path: Path, data: mmap.mmap) -> SharedObject:
+def _dynamic(path: Path, data: mmap.mmap) -> SharedObject:
     sections = _sections(data)
     dynamic = next((section for section in sections if section.kind == _DYNAMIC), None)
-    table = next((section for section in sections if section.kind == _DYNSYM), None)
     tags: list[tuple[int, str]] = []
     if dynamic is not None:
         names = sections[dynamic.link]
@@ -92,9 +99,8 @@ def _parse(path: Path, data: mmap.mmap) -> SharedObject:
             if tag in (_NEEDED, _SONAME):
                 tags.append((tag, _text(data, names, value)))
     soname = next((text for tag, text in tags if tag == _SONAME), path.name)
-    needed = tuple(text for tag, text in tags if tag == _NEEDED)
-    symbols = () if table is None else tuple(_symbols(data, sections, table))
-    return SharedObject(path, soname, needed, symbols)
+    (machine,) = struct.unpack_from("<H", data, 0x12)
+    return SharedObject(path, soname, tuple(text for tag, text in tags if tag == _NEEDED), machine)
 
 
 def _sections(data: mmap.mmap) -> list[_Section]:
@@ -114,7 +120,10 @@ def _text(data: mmap.mmap, strings: _Section, at: int) -> str:
     return data[start : data.find(b"\0", start)].decode("utf-8", "replace")
 
 
-def _symbols(data: mmap.mmap, sections: list[_Section], table: _Section) -> Iterator[Symbol]:
+def _symbols(data: mmap.mmap, sections: list[_Section]) -> Iterator[Symbol]:
+    table = next((section for section in sections if section.kind == _DYNSYM), None)
+    if table is None:
+        return
     names = sections[table.link]
     text = data[names.offset : names.offset + names.size]
     asked = _version_needs(data, sections)
@@ -123,8 +132,8 @@ def _symbols(data: mmap.mmap, sections: list[_Section], table: _Section) -> Iter
     if versions is not None:
         numbers = struct.unpack_from(f"<{versions.size // 2}H", data, versions.offset)
     raw = data[table.offset : table.offset + table.size // _SYMBOL.size * _SYMBOL.size]
-    for index, (name, info, _, section, _, size) in enumerate(_SYMBOL.iter_unpack(raw)):
-        binding, kind = info >> 4, info & 15
+    for index, (name, info, _, section, _, _) in enumerate(_SYMBOL.iter_unpack(raw)):
+        binding = info >> 4
         if not name or binding not in (_GLOBAL, _WEAK, _UNIQUE):
             continue
         library, version = asked.get(numbers[index] & 0x7FFF, ("", "")) if numbers else ("", "")
@@ -132,8 +141,6 @@ def _symbols(data: mmap.mmap, sections: list[_Section], table: _Section) -> Iter
             name=text[name : text.find(b"\0", name)].decode("utf-8", "replace"),
             defined=section != 0,
             weak=binding == _WEAK,
-            data=kind == _OBJECT,
-            size=size,
             version=version,
             library=library,
         )

@@ -109,7 +109,7 @@ def _stand_in_for_cuda(libraries: Path) -> None:
     """Put what torch's own libraries miss beside them, where they look."""
     roots = [path for path in sorted(libraries.glob("*.so*")) if path.name not in _LOADED_WHEN_USED]
     try:
-        stubs.build(libraries, stubs.missing(roots, stubs.finder([libraries])).libraries, CUDA_ERROR_NO_DEVICE)
+        stubs.build(libraries, stubs.missing(stubs.closure(roots, stubs.finder([libraries]))), CUDA_ERROR_NO_DEVICE)
     except stubs.StubError as error:
         raise BuildError(f"torch's CUDA build cannot be made to load: {error}") from None
 

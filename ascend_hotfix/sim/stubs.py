@@ -13,15 +13,31 @@ import shutil
 import struct
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from ascend_hotfix.sim import elf
 
-__all__ = ["Missing", "NoCompiler", "StubError", "build", "cached_libraries", "finder", "missing", "source"]
+__all__ = [
+    "EXTRA",
+    "Closure",
+    "NoCompiler",
+    "StubError",
+    "build",
+    "cached_libraries",
+    "closure",
+    "compiler",
+    "finder",
+    "missing",
+    "source",
+]
 
 Find = Callable[[str, Path], Path | None]
 """From a library's SONAME and the file that needs it to the file the loader would take."""
+
+VERSION = 1
+"""Of what is compiled; a new one makes old stand-ins be compiled anew."""
 
 EXTRA = "libascend_hotfix_standin.so"
 """Carries the symbols that no library at hand has where no library is missing."""
@@ -38,44 +54,72 @@ class NoCompiler(StubError):
     """There is no C compiler."""
 
 
-@dataclass
-class Missing:
-    """Libraries to stand in for, each to its symbols and their versions, and what is ``found``, in loading order."""
+@dataclass(frozen=True)
+class Closure:
+    """``files`` that the loader takes, each after those that it needs, and the names for which it has none."""
 
-    libraries: dict[str, dict[str, str]] = field(default_factory=dict)
-    found: list[Path] = field(default_factory=list)
+    files: tuple[Path, ...]
+    absent: tuple[str, ...]
 
 
 # --- what is missing --------------------------------------------------------------------------------------------------
 
 
-def missing(roots: Sequence[Path], find: Find, *, expected: Iterable[str] = ()) -> Missing:
-    """What the loader would miss when it loads ``roots`` and all that they need, and ``expected`` by name.
+def closure(roots: Sequence[Path], find: Find) -> Closure:
+    """What is loaded with ``roots``. :class:`StubError` where a file cannot be read."""
+    done: dict[str, bool] = {}
+    order: list[Path] = []
 
-    Symbols that this process has (libc, libpython) are not missing. :class:`StubError` where a file cannot be read.
-    """
-    objects, absent = _closure(roots, find)
-    result = Missing(dict.fromkeys(absent), [one.path for one in objects])  # type: ignore[arg-type]
-    for name in expected:
-        if name not in absent and find(name, roots[0]) is None:
-            result.libraries[name] = {}
-    result.libraries = {name: {} for name in result.libraries}
-    known = {symbol.name for one in objects for symbol in one.symbols if symbol.defined}
-    process = ctypes.CDLL(None)
-    for one in objects:
-        for symbol in one.undefined:
-            if symbol.name in known or (not symbol.library and _has(process, symbol.name)):
+    def visit(path: Path) -> None:
+        one = _read(path, elf.read)
+        done[one.soname] = done[path.name] = True
+        for name in one.needed:
+            if name in done:
                 continue
-            if symbol.library and symbol.library not in result.libraries:
-                continue  # of a library that is there, in a version it lacks: only the loader can say more
-            owner = symbol.library or _owner(one, result.libraries)
-            result.libraries.setdefault(owner, {}).setdefault(symbol.name, symbol.version)
-    return result
+            file = find(name, path)
+            done[name] = file is not None
+            if file is not None:
+                visit(file)
+        order.append(path)
+
+    for root in roots:
+        if root.name not in done:
+            visit(root)
+    return Closure(tuple(order), tuple(name for name, there in done.items() if not there))
 
 
-def _owner(one: elf.SharedObject, libraries: Mapping[str, object]) -> str:
-    needed = [name for name in one.needed if name in libraries]
-    return next(iter([*needed, *libraries]), EXTRA)
+def missing(held: Closure) -> dict[str, dict[str, str]]:
+    """The libraries to stand in for, each to its symbols and their versions.
+
+    A symbol that this process has (libc, libpython) is not missing. Where no library is absent, :data:`EXTRA` has what
+    no file defines.
+    """
+    libraries: dict[str, dict[str, str]] = {name: {} for name in held.absent}
+    tables = {path: _read(path, elf.symbols) for path in held.files}
+    known = {symbol.name for table in tables.values() for symbol in table if symbol.defined}
+    process = ctypes.CDLL(None)
+    for path, table in tables.items():
+        needed = [name for name in _read(path, elf.read).needed if name in libraries]
+        for symbol in table:
+            if symbol.defined or symbol.weak or symbol.name in known:
+                continue
+            if symbol.library:  # of a library that is there in another version only the loader can say more
+                if symbol.library in libraries:
+                    libraries[symbol.library][symbol.name] = symbol.version
+            elif not _has(process, symbol.name):
+                owner = next(iter([*needed, *held.absent]), EXTRA)
+                libraries.setdefault(owner, {}).setdefault(symbol.name, "")
+    return libraries
+
+
+_Read = TypeVar("_Read")
+
+
+def _read(path: Path, how: Callable[[Path], _Read]) -> _Read:
+    try:
+        return how(path)
+    except (OSError, elf.NotElf) as error:
+        raise StubError(f"{path} cannot be read: {error}") from error
 
 
 def _has(process: ctypes.CDLL, name: str) -> bool:
@@ -86,45 +130,16 @@ def _has(process: ctypes.CDLL, name: str) -> bool:
     return True
 
 
-def _closure(roots: Sequence[Path], find: Find) -> tuple[list[elf.SharedObject], list[str]]:
-    """The files that are loaded, those that are needed first, and the names for which there is no file."""
-    done: dict[str, elf.SharedObject | None] = {}
-    order: list[elf.SharedObject] = []
-
-    def visit(path: Path) -> None:
-        try:
-            one = elf.read(path)
-        except (OSError, elf.NotElf) as error:
-            raise StubError(f"{path} cannot be read: {error}") from error
-        done[one.soname] = done[path.name] = one
-        for name in one.needed:
-            if name in done:
-                continue
-            file = find(name, path)
-            if file is None:
-                done[name] = None
-            else:
-                visit(file)
-        order.append(one)
-
-    for root in roots:
-        if root.name not in done:
-            visit(root)
-    return order, [name for name, one in done.items() if one is None]
-
-
 def finder(directories: Iterable[Path]) -> Find:
     """Finds a library beside the file that needs it, in ``directories``, in the loader's cache and its own folders."""
     places = [*directories]
     cached = cached_libraries()
 
     def find(name: str, needed_by: Path) -> Path | None:
-        for directory in (needed_by.parent, *places):
-            if (directory / name).is_file():
-                return directory / name
-        if name in cached:
-            return cached[name]
-        return next((folder / name for folder in _SYSTEM if (folder / name).is_file()), None)
+        candidates = [directory / name for directory in (needed_by.parent, *places)]
+        candidates += [cached[name]] if name in cached else []
+        candidates += [folder / name for folder in _SYSTEM]
+        return next((path for path in candidates if _fits_machine(path)), None)
 
     return find
 
@@ -150,17 +165,16 @@ def cached_libraries(cache: Path = _CACHE) -> dict[str, Path]:
     for index in range(count):
         _, key, value, _, _ = struct.unpack_from("<iIIIQ", data, start + 48 + 24 * index)
         name, path = (data[start + at : data.find(b"\0", start + at)].decode() for at in (key, value))
-        if _fits_machine(Path(path)):
-            found.setdefault(name, Path(path))
+        found.setdefault(name, Path(path))
     return found
 
 
 def _fits_machine(path: Path) -> bool:
     try:
-        with open(path, "rb") as file:
-            return file.read(6) == b"\x7fELF\x02\x01"
-    except OSError:
+        machine = elf.read(path).machine
+    except (OSError, elf.NotElf):
         return False
+    return machine == elf.MACHINES.get(os.uname().machine, machine)
 
 
 # --- the stand-ins ----------------------------------------------------------------------------------------------------
@@ -219,7 +233,7 @@ def compiler() -> str:
 
 def build(directory: Path, libraries: Mapping[str, Mapping[str, str]], returned: int = 0) -> None:
     """Compile a stand-in for each of ``libraries`` (SONAME to symbols and their versions) into ``directory``."""
-    program = compiler()
+    program = compiler() if libraries else ""
     for soname, symbols in libraries.items():
         script = _version_script(symbols)
         extra = []
