@@ -22,6 +22,9 @@ from ascend_hotfix.doctor.findings import Collector, Finding, worst_first
 from ascend_hotfix.doctor.judge import judge
 from ascend_hotfix.doctor.rehearsal import Part, observe
 from ascend_hotfix.doctor.report import CouldNotRun
+from ascend_hotfix.doctor.standin import StandInFault
+from ascend_hotfix.doctor.standin import check as check_stand_ins
+from ascend_hotfix.doctor.texts import Phrase
 
 if TYPE_CHECKING:
     from ascend_hotfix.doctor.report import Report
@@ -101,6 +104,7 @@ def _rehearse(checkpoint: Checkpoint, split: Split, draft: bool) -> Rehearsal:
         try:
             drafting = lab.draft_config(checkpoint.path, **arguments)
         except Exception as error:
+            check_stand_ins(error)
             collector.add("draft-unsupported", next(iter(apart)), place="draft", count=len(apart), error=_short(error))
     config = found.config = drafting or config
     speculative = getattr(config, "speculative_config", None)
@@ -129,6 +133,7 @@ def _rehearse(checkpoint: Checkpoint, split: Split, draft: bool) -> Rehearsal:
 
 
 def _no_config(found: Rehearsal, collector: Collector, error: Exception) -> Rehearsal:
+    check_stand_ins(error)
     types = ", ".join(model_types(found.checkpoint.config)) or "without model_type"
     collector.add("model-refused", types, place="config.json", error=_short(error))
     found.findings = collector.findings()
@@ -274,16 +279,14 @@ def start() -> Zygote:
     if absent:
         raise CouldNotRun(f"{' and '.join(absent)} cannot be found here; run this where vllm serve runs")
     try:
-        return Zygote(sys.executable, path=[root], arm=True, kernels=False, env=_APART)
+        return Zygote(sys.executable, path=[root], arm=True, kernels=False, env=APART)
     except ZygoteError as error:
         told = _named(error.cause) if error.cause is not None else str(error)
-        raise CouldNotRun(f"vllm and vllm-ascend cannot be imported here: {told}; {STATIC_ONLY}") from error
+        raise CouldNotRun(Phrase("cannot import", error=told)) from error
 
 
-_APART = {ENV_MODELS: "", ENV_PATH: "", "ASCEND_RT_VISIBLE_DEVICES": ""}
+APART = {ENV_MODELS: "", ENV_PATH: "", "ASCEND_RT_VISIBLE_DEVICES": ""}
 """What selects patches comes with each case; and no NPU is seen, so that none can be opened."""
-
-STATIC_ONLY = "--static-only checks the files alone"
 
 
 def _named(error: CaseError) -> str:
@@ -301,8 +304,12 @@ def call(zygote: Zygote, function: str, env: Mapping[str, str] | None = None, **
             function, timeout=CASE_SECONDS, env=toggle_env() if env is None else env, **arguments
         )
     except (CaseError, CaseCrash, CaseTimeout) as error:
-        told = _named(error) if isinstance(error, CaseError) else error
-        raise CouldNotRun(f"the dry run broke off: {told}; {STATIC_ONLY}") from error
+        if isinstance(error, CaseError) and error.type == StandInFault.__name__:
+            part, _, told = error.message.partition("\n")
+            raise CouldNotRun(Phrase("no stand-in", part=part, error=told)) from error
+        raise CouldNotRun(
+            Phrase("broke off", error=_named(error) if isinstance(error, CaseError) else error)
+        ) from error
     return answer
 
 
