@@ -32,8 +32,7 @@ NOTED = (
 OPENED_BY_NAME = ("libopapi.so",)
 """torch_npu opens it while it is imported; no library needs it."""
 
-SPECIAL = (
-    """
+SPECIAL = """
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,12 +45,12 @@ static long note(const char *name) {
 }
 int aclrtGetDeviceCount(unsigned *count) {
     const char *visible = getenv("ASCEND_RT_VISIBLE_DEVICES");
-    *count = visible && !*visible ? 0 : %d;
+    *count = visible && !*visible ? 0 : NPUS;
     return 0;
 }
 """
     % NPUS
-)  # noqa: UP031 (braces are C's)
+)
 
 
 def build(package: Path, torch: Path, target: Path) -> None:

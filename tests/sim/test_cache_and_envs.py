@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ascend_hotfix.sim import cache, cann, envs, matrix
+from ascend_hotfix.sim import cache, envs, matrix
 
 
 @pytest.fixture(autouse=True)
@@ -43,28 +43,6 @@ def test_a_failed_entry_leaves_nothing_behind() -> None:
     with pytest.raises(OSError, match="no space"):
         cache.entry("thing", fill)
     assert not (cache.cache_dir() / "thing").exists()
-
-
-def test_the_cann_stubs_carry_their_soname_and_every_symbol() -> None:
-    directory = cann.build()
-    dump = subprocess.run(
-        ["readelf", "--dyn-syms", "--dynamic", "--wide", str(directory / "libascendcl.so")],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    assert "Library soname: [libascendcl.so]" in dump
-    assert {name for name in cann.FUNCTIONS if f" {name}\n" not in dump} == set()
-    assert {path.name for path in directory.glob("*.so")} == {f"lib{name}.so" for name in cann.LIBRARIES}
-
-
-def test_no_compiler_is_one_clear_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.delenv("CC", raising=False)
-    with pytest.raises(
-        RuntimeError, match=r"no C compiler found \(tried cc, gcc, clang\); install gcc or clang, or set CC"
-    ):
-        cann.build()
 
 
 def test_a_pair_that_cannot_be_installed_ends_with_pips_last_words(
