@@ -48,9 +48,7 @@ int aclrtGetDeviceCount(unsigned *count) {
     *count = visible && !*visible ? 0 : NPUS;
     return 0;
 }
-"""
-    % NPUS
-)
+""".replace("NPUS", str(NPUS))
 
 
 def build(package: Path, torch: Path, target: Path) -> None:
