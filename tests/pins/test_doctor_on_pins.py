@@ -50,9 +50,9 @@ def test_a_dry_run_opens_no_npu(upstream: Upstream) -> None:
 
 def test_the_npus_are_seen_where_nobody_hides_them(machine: Machine, tmp_path: Path) -> None:
     """Or the test above would show nothing."""
-    code = "from torch_npu import npu; print(npu.device_count()); npu.set_device(0)"
+    code = "from torch_npu import npu; print(npu.device_count()); npu.set_device(0)"  # ends with an error
     done = machine.run("python", "-c", code, mode="path", CANN_CALLS=str(tmp_path / "calls"))
-    assert done.stdout.split() == [str(complete.NPUS)], done.stderr
+    assert str(complete.NPUS) in done.stdout.splitlines(), done.stderr
     assert "aclrtSetDevice" in complete.calls(tmp_path / "calls")
 
 
