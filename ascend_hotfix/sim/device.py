@@ -48,8 +48,14 @@ def install() -> None:
     capability = getattr(torch.distributed.Backend, "backend_capability", {}).get("gloo", [])
     if "npu" not in capability:
         capability.append("npu")
-    # Without CANN torch_npu reports an empty version, which vllm-ascend cannot parse; None is its word for "not known".
-    torch.version.cann = getattr(torch.version, "cann", None) or None
+    torch.version.cann = _version_or_none(getattr(torch.version, "cann", None))
+
+
+def _version_or_none(told: object) -> str | None:
+    """CANN's version as torch_npu tells it. Without CANN some releases say an empty text, or "not known", which
+    vllm-ascend cannot parse; None is what it takes for not known.
+    """
+    return told if isinstance(told, str) and told[:1].isdigit() else None
 
 
 def custom_ops_on_cpu(module: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ascend_hotfix.sim import envs, matrix, stubs
+from ascend_hotfix.sim import device, envs, matrix, stubs
 
 CI = [
     pytest.param(pins, id=pins.pair, marks=[] if pins.pair in matrix.CI_PINNED else [pytest.mark.longer])
@@ -98,3 +98,8 @@ def test_pins_stand_for_pairs_of_the_quick_lane() -> None:
     assert {pins.pair for pins in matrix.PINNED} >= set(matrix.CI_PINNED)
     with pytest.raises(KeyError, match=r"known: .*0\.18\.0-pins"):
         matrix.pins("0.18.0")
+
+
+@pytest.mark.parametrize(("told", "version"), [("8.3.RC1", "8.3.RC1"), ("", None), ("not known", None), (None, None)])
+def test_a_version_of_cann_that_nobody_knows_is_none(told: str | None, version: str | None) -> None:
+    assert device._version_or_none(told) == version
