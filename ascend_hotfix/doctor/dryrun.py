@@ -22,11 +22,14 @@ from ascend_hotfix.doctor.findings import Collector, Finding, worst_first
 from ascend_hotfix.doctor.judge import judge
 from ascend_hotfix.doctor.rehearsal import Part, observe
 from ascend_hotfix.doctor.report import CouldNotRun
+from ascend_hotfix.doctor.standin import StandInFault
+from ascend_hotfix.doctor.standin import check as check_stand_ins
+from ascend_hotfix.doctor.texts import Phrase
 from ascend_hotfix.words import printable, text_of
 
 if TYPE_CHECKING:
     from ascend_hotfix.doctor.report import Report
-    from ascend_hotfix.sim.pool import Zygote
+    from ascend_hotfix.sim.pool import CaseError, Zygote
 
 __all__ = ["Split", "check", "rehearse", "run", "start", "toggle_env"]
 
@@ -109,6 +112,7 @@ def _rehearse(checkpoint: Checkpoint, split: Split, draft: bool) -> Rehearsal:
         try:
             drafting = lab.draft_config(checkpoint.path, **arguments)
         except Exception as error:
+            check_stand_ins(error)
             collector.add("draft-unsupported", next(iter(apart)), place="draft", count=len(apart), error=_short(error))
     config = found.config = drafting or config
     speculative = getattr(config, "speculative_config", None)
@@ -137,6 +141,7 @@ def _rehearse(checkpoint: Checkpoint, split: Split, draft: bool) -> Rehearsal:
 
 
 def _no_config(found: Rehearsal, collector: Collector, error: Exception) -> Rehearsal:
+    check_stand_ins(error)
     types = ", ".join(model_types(found.checkpoint.config)) or "without model_type"
     collector.add("model-refused", types, place="config.json", error=_short(error))
     found.findings = collector.findings()
@@ -282,9 +287,20 @@ def start() -> Zygote:
     if absent:
         raise CouldNotRun(f"{' and '.join(absent)} cannot be found here; run this where vllm serve runs")
     try:
-        return Zygote(sys.executable, path=[root], arm=True, env={ENV_MODELS: "", ENV_PATH: ""})
+        return Zygote(sys.executable, path=[root], arm=True, kernels=False, env=APART)
     except ZygoteError as error:
-        raise CouldNotRun(f"vllm and vllm-ascend cannot be imported here: {str(error).splitlines()[-1]}") from error
+        told = _named(error.cause) if error.cause is not None else str(error)
+        raise CouldNotRun(Phrase("cannot import", error=told)) from error
+
+
+APART = {ENV_MODELS: "", ENV_PATH: "", "ASCEND_RT_VISIBLE_DEVICES": ""}
+"""What selects patches comes with each case; and no NPU is seen, so that none can be opened."""
+
+
+def _named(error: CaseError) -> str:
+    """An exception of the forked process in one line: what it says, and where it was raised."""
+    text = " ".join(error.message.split())
+    return f"{error.type}: {text}" + (f" (at {error.place})" if error.place else "")
 
 
 def call(zygote: Zygote, function: str, env: Mapping[str, str] | None = None, **arguments: Any) -> dict[str, Any]:
@@ -301,11 +317,13 @@ def call(zygote: Zygote, function: str, env: Mapping[str, str] | None = None, **
         )
     except (CaseError, CaseCrash, CaseTimeout) as error:
         if isinstance(error, CaseError) and error.type == "MemoryError":
-            raise CouldNotRun(
-                f"the dry run needed more than {CASE_MEMORY >> 30} GB, which no model seen does; "
-                "look for a size in config.json that is too large. --static-only checks the files alone"
-            ) from error
-        raise CouldNotRun(f"the dry run broke off: {error}") from error
+            raise CouldNotRun(Phrase("too large", size=CASE_MEMORY >> 30)) from error
+        if isinstance(error, CaseError) and error.type == StandInFault.__name__:
+            part, _, told = error.message.partition("\n")
+            raise CouldNotRun(Phrase("no stand-in", part=part, error=told)) from error
+        raise CouldNotRun(
+            Phrase("broke off", error=_named(error) if isinstance(error, CaseError) else error)
+        ) from error
     return answer
 
 

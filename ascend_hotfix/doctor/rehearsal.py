@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import re
 import sys
-import traceback
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,12 +20,13 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from ascend_hotfix.doctor import layout
+from ascend_hotfix.doctor import layout, standin
 from ascend_hotfix.doctor.findings import pattern
 from ascend_hotfix.doctor.observe import Box, Description, Frame, Recorder, Region, Viewed, box_of, uncovered, watching
 from ascend_hotfix.names import matches
 from ascend_hotfix.records import Reuse
 from ascend_hotfix.seams.spare import Spare, plain, twins_of
+from ascend_hotfix.sim import frames
 from ascend_hotfix.words import printable, text_of
 
 __all__ = ["Part", "Refused", "fused_rows", "meta_tensors", "observe"]
@@ -196,12 +196,8 @@ def _shared_tail(one: list[str], other: list[str]) -> tuple[int, int]:
 
 def _location(error: BaseException) -> str:
     """``file.py:line function()`` of the innermost frame inside vllm or vllm_ascend."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if "vllm" in f.filename]
-    if not frames:
-        frames = list(traceback.extract_tb(error.__traceback__))
-    last = frames[-1]
-    short = last.filename.replace("\\", "/").partition("site-packages/")
-    return f"{short[2] or last.filename}:{last.lineno} {last.name}()"
+    told = frames.places(error.__traceback__, ("vllm", "vllm_ascend"))
+    return f"{told[-1] if told else frames.innermost(error.__traceback__)}()"
 
 
 def _text(error: BaseException) -> str:
@@ -275,6 +271,7 @@ def _ask(frame: Frame, ask: Callable[[], Any], config: Any, recorder: Recorder) 
                 added.append(key)
                 config.quant_description[key] = frame.guess
     except Exception as error:
+        standin.check(error)
         frame.error, first = f"{type(error).__name__}: {_text(error)}", error
     finally:
         for key in added:
@@ -396,6 +393,7 @@ def _load(load: Load, feed: _Feed, recorder: Recorder, part: Part) -> None:
         except MemoryError:
             raise
         except Exception as error:
+            standin.check(error)
             if not feed.refuse(error):
                 part.failure = f"{type(error).__name__}: {_text(error)}"
                 part.failure_place = _location(error)
@@ -553,6 +551,7 @@ def observe(
         except MemoryError:  # the bound of the dry run's process; of the model it says nothing
             raise
         except Exception as error:
+            standin.check(error)
             part.failure = f"{type(error).__name__}: {_text(error)}"
             part.failure_place = _location(error)
             model = None

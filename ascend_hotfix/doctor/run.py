@@ -78,7 +78,7 @@ def _dry_stage(report: Report, suggest: Path | None, progress: Progress | None) 
         found = dry.run(report, suggest=suggest, progress=progress)
         report.findings = [*settled(report.findings, found), *without_echoes(report.findings, found)]
     except CouldNotRun as error:
-        report.stages.append(Stage("dry run", "failed", time.perf_counter() - started, str(error)))
+        report.stages.append(Stage("dry run", "failed", time.perf_counter() - started, error.args[0]))
         return
     except Exception as error:
         if strict():

@@ -844,6 +844,16 @@ PHRASES = {
     "no dry run": "this build of ascend-hotfix has no {module}",
     "internal error": "internal error: {error}; ASCEND_HOTFIX_STRICT=1 shows where",
     "not installed": "{missing} not installed; --static-only leaves it out",
+    "cannot import": "vllm and vllm-ascend cannot be imported here: {error}; --static-only checks the files alone",
+    "broke off": "the dry run broke off: {error}; --static-only checks the files alone",
+    "too large": (
+        "the dry run needed more than {size} GB, which no model seen does; look for a size in config.json that is too large. "
+        "--static-only checks the files alone"
+    ),
+    "no stand-in": (
+        "{part} could not be stood in for, which says nothing about the checkpoint: {error}; "
+        "--static-only checks the files alone"
+    ),
     "clean with it": "{file}: the dry run is clean with it; {environment} vllm serve ... uses it",
     "remain with it": "{file}: {count:finding remains|findings remain} with it; {environment} vllm serve ... uses it",
     "not written": "{file} is not written; {stage} {why}",

@@ -44,8 +44,18 @@ def install() -> None:
     torch.Tensor.npu = lambda self, *args, **kwargs: self
     # Asked for by expert parallelism, as an opaque handle.
     torch.distributed.ProcessGroupGloo.get_hccl_comm_name = lambda self, *args: "simulated"
-    # Without CANN torch_npu reports an empty version, which vllm-ascend cannot parse; None is its word for "not known".
-    torch.version.cann = None
+    # Groups made with the bare name "gloo" are asked for their "npu" backend; this is what the name stands for.
+    capability = getattr(torch.distributed.Backend, "backend_capability", {}).get("gloo", [])
+    if "npu" not in capability:
+        capability.append("npu")
+    torch.version.cann = _version_or_none(getattr(torch.version, "cann", None))
+
+
+def _version_or_none(told: object) -> str | None:
+    """CANN's version as torch_npu tells it. Without CANN some releases say an empty text, or "not known", which
+    vllm-ascend cannot parse; None is what it takes for not known.
+    """
+    return told if isinstance(told, str) and told[:1].isdigit() else None
 
 
 def custom_ops_on_cpu(module: Any) -> None:

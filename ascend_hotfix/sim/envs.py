@@ -2,7 +2,8 @@
 
 Three layers, so that a pair costs little: a base environment with torch and everything the pairs share, one overlay
 per pair with its own packages in front, and a thin view per checkout of this project that adds the package itself and
-the line that lets ``ASCEND_HOTFIX_SIM=1`` switch the simulation on. Each is keyed by a hash of what it is made from.
+the line that lets ``ASCEND_HOTFIX_SIM=1`` switch the simulation on. ``PAIR-pins`` puts the torch that the release asks
+for, and its other pins, between the last two. Each layer is keyed by a hash of what it is made from.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import venv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ascend_hotfix.sim import matrix
+from ascend_hotfix.sim import matrix, stubs
 from ascend_hotfix.sim.cache import cache_dir, entry
 
 __all__ = ["BuildError", "build", "main", "python", "source"]
@@ -82,21 +83,35 @@ def _base() -> Path:
     return entry(f"base-{_digest(matrix.TORCH, matrix.BASE)}", fill)
 
 
-def _install_torch(directory: Path) -> None:
-    """The CPU build where the configured index has it; otherwise what the plain version gives, if that is one.
+def _install_torch(directory: Path, release: str = matrix.TORCH, base: Path | None = None) -> None:
+    """The CPU build where the configured index has it; otherwise what the plain version gives, made to load without a GPU.
 
-    Beside a CUDA build torch_npu cannot be loaded: both register the same allocator keys, and the process is aborted.
+    On x86-64 that is the CUDA build. It needs CUDA's libraries to be loaded and calls none of them without a GPU: they are
+    stood in for, which saves several gigabytes.
     """
+    base = base or directory
+    options = ["--no-deps", "--no-cache-dir"] if base != directory else []
     try:
-        _pip(directory, directory, [f"torch=={matrix.TORCH}+cpu"])
+        _pip(base, directory, [*options, f"torch=={release}+cpu"])
     except BuildError:
-        _pip(directory, directory, [f"torch=={matrix.TORCH}"])
+        _pip(base, directory, ["--no-deps", "--no-cache-dir", f"torch=={release}"])
     built = runpy.run_path(str(_site(directory) / "torch" / "version.py"))
-    if built.get("cuda") or built.get("hip"):
-        raise BuildError(
-            f"pip found torch {built['__version__']}, beside which torch_npu cannot be loaded; expected the CPU build. Name "
-            f"PyTorch's index of CPU wheels in PIP_EXTRA_INDEX_URL, or a folder with the wheel in PIP_FIND_LINKS, and try again"
-        )
+    if built.get("cuda"):
+        _stand_in_for_cuda(_site(directory) / "torch" / "lib")
+
+
+CUDA_ERROR_NO_DEVICE = 100
+"""What CUDA answers where there is no GPU: torch then has zero devices."""
+_LOADED_WHEN_USED = ("libcaffe2_nvrtc.so", "libtorch_cuda_linalg.so")
+
+
+def _stand_in_for_cuda(libraries: Path) -> None:
+    """Put what torch's own libraries miss beside them, where they look."""
+    roots = [path for path in sorted(libraries.glob("*.so*")) if path.name not in _LOADED_WHEN_USED]
+    try:
+        stubs.build(libraries, stubs.missing(stubs.closure(roots, stubs.finder([libraries]))), CUDA_ERROR_NO_DEVICE)
+    except stubs.StubError as error:
+        raise BuildError(f"torch's CUDA build cannot be made to load: {error}") from None
 
 
 def _overlay(row: matrix.Row) -> Path:
@@ -130,8 +145,40 @@ def _name_distribution(site: Path, version: str) -> None:
 _SCRIPTS = {"vllm": "vllm.entrypoints.cli.main", "ascend-hotfix": "ascend_hotfix.cli"}
 
 
-def _view(row: matrix.Row) -> Path:
-    overlay = _overlay(row)
+def _pinned_torch(torch: matrix.Torch) -> Path:
+    base = _base()
+
+    def fill(directory: Path) -> None:
+        venv.create(directory, with_pip=False)
+        _install_torch(directory, torch.torch, base)
+        _pip(base, directory, ["--no-deps", *torch.requirements])
+
+    return entry(f"torch-{torch.torch}-{_digest(torch)}", fill)
+
+
+def _pinned(pins: matrix.Pins) -> Path:
+    """What the release asks for, in front of the quick lane's environment of the same pair."""
+    base, torch, overlay = _base(), _pinned_torch(pins.torch), _overlay(pins.row)
+
+    def fill(directory: Path) -> None:
+        venv.create(directory, with_pip=False)
+        _pip(base, directory, ["--no-deps", *pins.packages])
+        _see(directory, "zz_1_torch.pth", _site(torch))
+        _see(directory, "zz_2_pair.pth", _site(overlay))
+
+    return entry(f"pins-{pins.release}-{_digest(torch.name, overlay.name, pins.packages)}", fill)
+
+
+def _layers(pair: str) -> Path:
+    return _pinned(matrix.pins(pair)) if pair in _PINNED else _overlay(matrix.row(pair))
+
+
+_PINNED = tuple(pins.pair for pins in matrix.PINNED)
+_PAIRS = (*(row.pair for row in matrix.MATRIX), *_PINNED)
+
+
+def _view(pair: str) -> Path:
+    overlay = _layers(pair)
     arming = (_ROOT / "ascend_hotfix" / "bootstrap" / "ascend-hotfix.pth").read_text()
     # site reads these files in the order of their names: the checkout comes before what imports from it.
     lines = {
@@ -148,7 +195,7 @@ def _view(row: matrix.Row) -> Path:
         for name, module in _SCRIPTS.items():
             _write_script(directory / "bin" / name, _python(directory), module)
 
-    return entry(f"view-{row.pair}-{_digest(overlay.name, lines, _SCRIPTS)}", fill)
+    return entry(f"view-{pair}-{_digest(overlay.name, lines, _SCRIPTS)}", fill)
 
 
 def _write_script(path: Path, interpreter: Path, module: str) -> None:
@@ -161,9 +208,8 @@ def _write_script(path: Path, interpreter: Path, module: str) -> None:
 
 def build(pair: str) -> Path:
     """The environment of ``pair``, built when it is not cached. :class:`BuildError` where it cannot be installed."""
-    row = matrix.row(pair)
     try:
-        return _view(row)
+        return _view(pair)
     except BuildError as error:
         raise BuildError(f"pair {pair} cannot be installed: {error}") from None
 
@@ -199,10 +245,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m ascend_hotfix.sim.envs", description="Environments of the matrix.")
     commands = parser.add_subparsers(dest="command", required=True)
     building = commands.add_parser("build", help="build the environments of the pairs, by default those of CI")
-    building.add_argument("pairs", nargs="*", metavar="PAIR", choices=[[], *(row.pair for row in matrix.MATRIX)])
+    building.add_argument("pairs", nargs="*", metavar="PAIR", choices=[[], *_PAIRS])
     building.add_argument("--all", action="store_true", help="every pair of the matrix")
     path = commands.add_parser("path", help="print the directory of a pair's environment, building it when needed")
-    path.add_argument("pair", choices=[row.pair for row in matrix.MATRIX])
+    path.add_argument("pair", choices=_PAIRS)
     commands.add_parser("list", help="print the pairs and their packages")
     options = parser.parse_args(arguments)
     try:
@@ -216,12 +262,17 @@ def _run(options: argparse.Namespace) -> int:
     if options.command == "list":
         for row in matrix.MATRIX:
             mark = "ci" if row.pair in matrix.CI + matrix.PLAIN else "longer"
-            print(f"{row.pair:12} {mark:7} {' '.join([*row.upstream, *row.packages])}")
+            print(f"{row.pair:14} {mark:7} {' '.join([*row.upstream, *row.packages])}")
+        for pins in matrix.PINNED:
+            mark = "ci" if pins.pair in matrix.CI_PINNED else "longer"
+            print(
+                f"{pins.pair:14} {mark:7} {' '.join([f'torch=={pins.torch.torch}', *pins.torch.requirements, *pins.packages])}"
+            )
         print(f"cache: {cache_dir()}")
     elif options.command == "path":
         print(build(options.pair))
     else:
-        pairs = [row.pair for row in matrix.MATRIX] if options.all else options.pairs or [*matrix.CI, *matrix.PLAIN]
+        pairs = _PAIRS if options.all else options.pairs or [*matrix.CI, *matrix.PLAIN, *matrix.CI_PINNED]
         for pair in pairs:
             print(f"{pair}: {build(pair)}", flush=True)
     return 0

@@ -6,16 +6,20 @@ upstream. Nothing heavy is imported until one of them is.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__all__ = ["AFTER", "BEFORE", "SERVER", "VIRTUAL", "install", "installed"]
+__all__ = ["AFTER", "BEFORE", "SERVER", "VIRTUAL", "install", "installed", "loads", "with_kernels"]
 
 Hook = Callable[[ModuleType], None]
 
@@ -35,14 +39,23 @@ def _announce() -> None:
 def _before_torch_npu(module: ModuleType) -> None:
     from ascend_hotfix.sim import cann
 
-    _announce()
-    cann.preload()
+    if _kernels:
+        _announce()
+    cann.preload(_folder(module.__spec__), _folder(importlib.util.find_spec("torch")))
+
+
+def _folder(spec: importlib.machinery.ModuleSpec | None) -> Path:
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("torch is not installed, which torch_npu needs", name="torch")
+    return Path(spec.origin).parent
 
 
 def _before_torchvision(module: ModuleType) -> None:
-    """The wheel on the package index is a CUDA build whose ``_C`` does not load here; these schemas are all its import needs."""
+    """A build for another torch has a ``_C`` that does not load; these schemas are all that its import needs of it."""
     import torch
 
+    if loads("torchvision"):
+        return
     library = torch.library.Library("torchvision", "DEF")
     for op in ("nms", "qnms"):
         library.define(f"{op}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
@@ -50,9 +63,13 @@ def _before_torchvision(module: ModuleType) -> None:
 
 
 def _after_torch_npu(module: ModuleType) -> None:
-    from ascend_hotfix.sim import device, kernels
+    from ascend_hotfix.sim import device
 
     device.install()
+    if not _kernels:
+        return
+    from ascend_hotfix.sim import kernels
+
     kernels.register("npu")
     kernels.name_what_is_missing("npu")
 
@@ -60,7 +77,7 @@ def _after_torch_npu(module: ModuleType) -> None:
 def _after_torch_utils(module: ModuleType) -> None:
     from ascend_hotfix.sim import device
 
-    if hasattr(module, "direct_register_custom_op"):
+    if _kernels and hasattr(module, "direct_register_custom_op"):
         device.custom_ops_on_cpu(module)
 
 
@@ -95,6 +112,8 @@ def _after_indexer(module: ModuleType) -> None:
 
 
 def _after_ops(module: ModuleType) -> None:
+    if not _kernels:
+        return
     from ascend_hotfix.sim import kernels
 
     kernels.register("vllm")
@@ -102,6 +121,8 @@ def _after_ops(module: ModuleType) -> None:
 
 def _fill_extension(module: ModuleType) -> None:
     """Stands in for vllm-ascend's compiled extension: defines its ops that have a reference kernel."""
+    if not _kernels:
+        return
     from ascend_hotfix.sim import kernels
 
     kernels.register("_C_ascend")
@@ -195,18 +216,26 @@ class _Finder(importlib.abc.MetaPathFinder):
     def __init__(self) -> None:
         self._busy: set[str] = set()
 
+    @contextlib.contextmanager
+    def passing(self, fullname: str) -> Iterator[None]:
+        """Leave ``fullname`` to the finders behind this one."""
+        self._busy.add(fullname)
+        try:
+            yield
+        finally:
+            self._busy.discard(fullname)
+
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname in VIRTUAL:
-            return importlib.machinery.ModuleSpec(fullname, _VirtualLoader(VIRTUAL[fullname]), is_package=True)
-        if fullname in self._busy or not (fullname in BEFORE or fullname in AFTER):
+        if fullname in self._busy:
             return None
-        self._busy.add(fullname)
-        try:
+        if fullname in VIRTUAL and (_kernels or not loads(fullname)):
+            return importlib.machinery.ModuleSpec(fullname, _VirtualLoader(VIRTUAL[fullname]), is_package=True)
+        if not (fullname in BEFORE or fullname in AFTER):
+            return None
+        with self.passing(fullname):
             spec = importlib.util.find_spec(fullname)
-        finally:
-            self._busy.discard(fullname)
         if spec is not None and spec.loader is not None:
             _run_hooks_around(spec.loader, BEFORE.get(fullname), AFTER.get(fullname))
         return spec
@@ -226,6 +255,35 @@ def _run_hooks_around(loader: Any, before: Hook | None, after: Hook | None) -> N
 
 
 _finder: _Finder | None = None
+_kernels = True
+
+
+def loads(fullname: str) -> bool:
+    """Whether the real module can be imported here. Tried in a fork: a library that does not fit may end the process."""
+    child = os.fork()
+    if child == 0:
+        _import_and_exit(fullname)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def _import_and_exit(fullname: str) -> None:
+    """Never returns. The module may be half imported in this process, which is why it is looked for here."""
+    code = 1
+    try:
+        signal.alarm(_IMPORT_SECONDS)
+        silent = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silent, 1)
+        os.dup2(silent, 2)
+        sys.modules.pop(fullname, None)
+        with _finder.passing(fullname) if _finder is not None else contextlib.nullcontext():
+            importlib.import_module(fullname)
+        code = 0
+    finally:
+        os._exit(code)
+
+
+_IMPORT_SECONDS = 120
+"""After which a module that is tried counts as one that does not load."""
 
 
 def installed() -> bool:
@@ -233,16 +291,21 @@ def installed() -> bool:
     return _finder is not None
 
 
-def install(*, platform: bool) -> None:
+def with_kernels() -> bool:
+    """Whether reference kernels stand for the NPU's in this process."""
+    return _kernels
+
+
+def install(*, platform: bool, kernels: bool = True) -> None:
     """Put the hooks in place; idempotent.
 
     ``platform=True`` also replaces the device half of ``NPUPlatform`` (to run vLLM's own server and workers); the lab leaves it
-    as it is, builds and runs layers itself, and works on every release.
+    as it is, builds and runs layers itself, and works on every release. Without ``kernels`` no op is defined or given a
+    kernel, and what loads here is left as it is: enough for the meta device.
     """
-    global _finder
-    os.environ.setdefault(
-        "TORCH_DEVICE_BACKEND_AUTOLOAD", "0"
-    )  # torch must not import torch_npu before the hooks can act
+    global _finder, _kernels
+    _kernels = kernels
+    os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"  # torch must not import torch_npu before the hooks can act
     for name, hook in SERVER.items():
         if platform:
             AFTER[name] = hook

@@ -114,14 +114,17 @@ def _release() -> str:
     return installed_pair().vllm_ascend
 
 
-def prepare() -> None:
-    """Set the environment and the import hooks; call before anything imports vllm. Idempotent."""
+def prepare(*, kernels: bool = True) -> None:
+    """Set the environment and the import hooks; call before anything imports vllm. Idempotent.
+
+    Without ``kernels``, models can be built and loaded on the meta device only.
+    """
     if "vllm" in sys.modules and not hooks.installed():
         raise LabError("vllm was imported before lab.prepare(): start a fresh process and call prepare() first")
     installed_pair()
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    hooks.install(platform=False)
+    hooks.install(platform=False, kernels=kernels)
 
 
 @functools.lru_cache(maxsize=1)
@@ -136,7 +139,8 @@ def apply_upstream_patches() -> None:
     utils.adapt_patch(True)
     utils.adapt_patch()
     importlib.import_module("vllm_ascend.worker.model_runner_v1")  # as a worker does; some patches act on its imports
-    _define_custom_ops()
+    if hooks.with_kernels():
+        _define_custom_ops()
     register_models = getattr(importlib.import_module("vllm_ascend"), "register_model", None)
     if register_models is not None:
         register_models()  # a general plugin, which VLLM_PLUGINS keeps out here

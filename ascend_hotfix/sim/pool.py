@@ -25,28 +25,34 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from ascend_hotfix.sim import guard
+from ascend_hotfix.sim import frames, guard
 
 __all__ = ["CaseCrash", "CaseError", "CaseTimeout", "Zygote", "ZygoteError", "run_forked", "serve"]
 
 START_TIMEOUT = 300.0
 CASE_TIMEOUT = 120.0
-_UPSTREAM = ("vllm", "vllm_ascend", "transformers")
 _OUTPUT_TAIL = 4000
+_ERROR_FIELDS = ("type", "message", "frames", "traceback", "output", "place")
 
 
 class ZygoteError(Exception):
-    """The server could not be started, or died."""
+    """The server could not be started, or died. ``cause``: what was raised while it prepared, where it could say so."""
+
+    def __init__(self, text: str, cause: CaseError | None = None) -> None:
+        super().__init__(text)
+        self.cause = cause
 
 
 class CaseError(Exception):
     """A case raised. ``type`` and ``message`` are those of its exception, ``frames`` the upstream part of its
-    traceback, outermost first, as ``package/file.py:line function``.
+    traceback, outermost first, as ``package/file.py:line function``, ``place`` the frame that raised.
     """
 
-    def __init__(self, type: str, message: str, frames: Sequence[str], traceback: str, output: str) -> None:
+    def __init__(
+        self, type: str, message: str, frames: Sequence[str], traceback: str, output: str, place: str = ""
+    ) -> None:
         super().__init__(f"{type}: {message}" + "".join(f"\n  at {frame}" for frame in list(frames)[-3:]))
-        self.type, self.message, self.frames = type, message, list(frames)
+        self.type, self.message, self.frames, self.place = type, message, list(frames), place
         self.traceback, self.output = traceback, output
 
 
@@ -63,7 +69,7 @@ class Zygote:
 
     ``path``: directories to put in front of ``sys.path`` there (the root of the test suite). ``arm``: put
     ascend-hotfix's own finder in place before upstream is imported; which patches then apply is decided in each case,
-    from its environment.
+    from its environment. Without ``kernels`` the cases have the meta device only.
     """
 
     def __init__(
@@ -72,12 +78,14 @@ class Zygote:
         *,
         path: Sequence[str | Path] = (),
         arm: bool = False,
+        kernels: bool = True,
         env: Mapping[str, str] | None = None,
         start_timeout: float = START_TIMEOUT,
     ) -> None:
         self.python = str(python)
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the server)
         command = [self.python, "-m", "ascend_hotfix.sim.pool", *(["--arm"] if arm else [])]
+        command += [] if kernels else ["--no-kernels"]
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -92,6 +100,10 @@ class Zygote:
         except BaseException:  # Ctrl-C: importing is what takes longest
             self.close()
             raise
+        if hello.get("kind") == "error":
+            cause = CaseError(*({**hello, "output": self._errors()}[name] for name in _ERROR_FIELDS))
+            self.close()
+            raise ZygoteError(f"{self.python}: {cause}", cause)
         self.pair: str = hello["pair"]
         self.import_seconds: float = hello["seconds"]
         self.scratch: str = hello["scratch"]
@@ -124,7 +136,7 @@ class Zygote:
         if kind == "value":
             return answer["value"]
         if kind == "error":
-            raise CaseError(*(answer[name] for name in ("type", "message", "frames", "traceback", "output")))
+            raise CaseError(*(answer[name] for name in _ERROR_FIELDS))
         if kind == "timeout":
             raise CaseTimeout(f"{function} was killed after {timeout:g} s; its last output:\n{answer['output']}")
         raise CaseCrash(f"{function}: the child ended with {answer['status']}; its last output:\n{answer['output']}")
@@ -186,29 +198,39 @@ def _tail(handle: IO[bytes]) -> str:
     return handle.read().decode(errors="replace")
 
 
-def serve(*, arm: bool) -> None:
+def serve(*, arm: bool, kernels: bool = True) -> None:
     """Prepare the lab, then answer requests on standard input until it ends."""
     guard.adopt()
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what upstream prints must not mix with the answers
     started = time.monotonic()
+    try:
+        _prepare(arm, kernels)
+    except BaseException as error:
+        _answer(answers, {**_told(error), "pair": ""})
+        raise
+    from ascend_hotfix.sim import lab
+
+    seconds = round(time.monotonic() - started, 1)
+    _answer(answers, {"pair": str(lab.installed_pair()), "seconds": seconds, "scratch": tempfile.gettempdir()})
+    for line in requests:
+        _answer(answers, run_forked(json.loads(line)))
+
+
+def _prepare(arm: bool, kernels: bool) -> None:
     if arm:
         from ascend_hotfix import gate
 
         gate.arm()
     from ascend_hotfix.sim import lab
 
-    lab.prepare()
+    lab.prepare(kernels=kernels)
     lab.apply_upstream_patches()
     with contextlib.suppress(Exception):  # parts of it need a device; its imports, which patch upstream, come first
         importlib.import_module("vllm_ascend.worker.model_runner_v1")
     importlib.import_module("torch").set_num_threads(1)  # a thread pool does not survive the fork
     gc.collect()
     gc.freeze()  # no case frees what was imported, and looking at it again and again takes seconds
-    seconds = round(time.monotonic() - started, 1)
-    _answer(answers, {"pair": str(lab.installed_pair()), "seconds": seconds, "scratch": tempfile.gettempdir()})
-    for line in requests:
-        _answer(answers, run_forked(json.loads(line)))
 
 
 def _answer(stream: IO[bytes], answer: Mapping[str, Any]) -> None:
@@ -289,23 +311,19 @@ def _outcome(function: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         json.dumps(value)
         return {"kind": "value", "value": value}
     except BaseException as error:
-        return {
-            "kind": "error",
-            "type": type(error).__name__,
-            "message": str(error),
-            "frames": _upstream_frames(error.__traceback__),
-            "traceback": "".join(traceback.format_exception(error)),
-        }
+        return _told(error)
 
 
-def _upstream_frames(trace: TracebackType | None) -> list[str]:
-    frames = []
-    for frame in traceback.extract_tb(trace):
-        _, found, inside = frame.filename.rpartition(f"site-packages{os.sep}")
-        if found and inside.partition(os.sep)[0] in _UPSTREAM:
-            frames.append(f"{inside}:{frame.lineno} {frame.name}")
-    return frames
+def _told(error: BaseException) -> dict[str, Any]:
+    return {
+        "kind": "error",
+        "type": type(error).__name__,
+        "message": str(error),
+        "frames": frames.places(error.__traceback__),
+        "traceback": "".join(traceback.format_exception(error)),
+        "place": frames.innermost(error.__traceback__),
+    }
 
 
 if __name__ == "__main__":
-    guard.keep(lambda: serve(arm="--arm" in sys.argv[1:]))
+    guard.keep(lambda: serve(arm="--arm" in sys.argv[1:], kernels="--no-kernels" not in sys.argv[1:]))

@@ -36,6 +36,19 @@ def _with_defaults(**values: Any) -> Callable[[Config], Config]:
     return lambda config: {**values, **config}
 
 
+def _derives_layers() -> bool:
+    """Whether the installed transformers works LongCat's num_hidden_layers out itself (5.24 does, 5.14 does not)."""
+    try:
+        from transformers.models.longcat_flash.configuration_longcat_flash import LongcatFlashConfig
+    except ImportError:
+        return False
+    return isinstance(getattr(LongcatFlashConfig, "num_hidden_layers", None), property)
+
+
+def _with_layers(config: Config) -> Config:
+    return {**config, "num_hidden_layers": config.get("num_layers", config.get("num_hidden_layers"))}
+
+
 CORRECTIONS = (
     Correction(
         "hunyuan_v1_moe",
@@ -57,9 +70,9 @@ CORRECTIONS = (
     ),
     Correction(
         "longcat_flash",
-        "<0.30",
+        ">=0.11",
         "transformers' class writes num_hidden_layers as twice num_layers, vLLM's FlashConfig takes it literally",
-        lambda config: {**config, "num_hidden_layers": config.get("num_layers", config.get("num_hidden_layers"))},
+        lambda config: config if _derives_layers() else _with_layers(config),
     ),
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["CI", "PAIRS", "Case", "Fails", "Wrong"]
+__all__ = ["CI", "PAIRS", "PINS", "Case", "Fails", "Wrong"]
 
 # the vllm-ascend release of each pair, as ascend_hotfix.sim.matrix names it
 PAIRS = {
@@ -18,6 +18,9 @@ PAIRS = {
     "0.30": "0.30.0rc2",
 }
 CI = ("0.11", "0.13", "0.18", "0.23", "0.30")
+# the same releases with the torch, torch_npu and transformers that they ask for
+PINS = tuple(f"{pair}-pins" for pair in CI)
+PAIRS |= {f"{pair}-pins": f"{PAIRS[pair]}-pins" for pair in CI}
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ from typing import Any
 
 from case import CI, PAIRS
 
+from ascend_hotfix.sim import matrix
+
 __all__ = ["DOCUMENT", "document", "results", "statuses"]
 
 HERE = Path(__file__).resolve().parent
@@ -22,6 +24,7 @@ STATUSES = ("fixed", "fixed upstream", "diagnosed", "out-of-scope", "open")
 ABSENT = (
     ("model type `", "no such model in this release"),
     ("Model architectures", "no such model in this release"),
+    ("requires a newer torch_npu runtime", "vllm-ascend refuses MXFP with the torch_npu that this release pins"),
     ("num_speculative_tokens was provided", "no draft for this model in this release"),
     ("NotImplementedError", "no such quantization scheme in this release"),
     (
@@ -75,13 +78,36 @@ def cell(held: dict[str, Any] | None) -> str:
     return reason
 
 
+def in_both_lanes(held: dict[str, Any], checkpoint: str, pair: str, part: str) -> str:
+    """One checkpoint on what the release pins, and on the common torch where that gives something else."""
+    pinned, common = (cell(held.get(f"{checkpoint}|{name}|{part}")) for name in (f"{pair}-pins", pair))
+    return pinned if pinned == common else f"{pinned} (on torch_npu {matrix.TORCH}: {common})"
+
+
+def _pinned() -> list[str]:
+    """Rows with the versions that the releases were tried with."""
+    pins = [matrix.pins(PAIRS[f"{pair}-pins"]) for pair in CI]
+    rows = {
+        "torch": [one.torch.torch for one in pins],
+        "torch_npu": [one.torch.npu for one in pins],
+        "transformers": [_version("transformers", one) for one in pins],
+    }
+    return [f"| {name} | " + " | ".join(values) + " |" for name, values in rows.items()]
+
+
+def _version(package: str, pins: matrix.Pins) -> str:
+    """The release in the pins' environment: of its own packages, the pair's, or the base's."""
+    found = [text for text in (*pins.packages, *pins.row.packages, *matrix.BASE) if text.startswith(package)]
+    return found[0].removeprefix(package).removeprefix("==")
+
+
 def document() -> str:
     """The whole document."""
     lines = [
         "# Coverage",
         "",
         "Written by `python tests/patches/coverage_table.py` from the results of real runs; CI fails when it is stale.",
-        "Everything ran on the real packages with the NPU's kernels replaced by CPU reference kernels.",
+        "Everything ran on the real packages, without an NPU: models are built and loaded on the CPU.",
         "",
         "## Genuine ModelSlim checkpoints",
         "",
@@ -89,6 +115,13 @@ def document() -> str:
         "these fixes, wrong or refused without. Otherwise: what stands in the way. Right: every layer has the scheme of its",
         "description, every parameter holds exactly the values that its tensors make (shards in order, experts in place,",
         "scales beside their weights), and no tensor is left over.",
+        "",
+        "Each release ran with what it pins. *On torch_npu "
+        f"{matrix.TORCH}* says what another torch and torch_npu make of a cell, where that differs; no release pins those.",
+        "",
+        "| | " + " | ".join(PAIRS[pair] for pair in CI) + " |",
+        "|---" * (len(CI) + 1) + "|",
+        *_pinned(),
         "",
         "| checkpoint | " + " | ".join(PAIRS[pair] for pair in CI) + " |",
         "|---" * (len(CI) + 1) + "|",
@@ -99,7 +132,7 @@ def document() -> str:
     )
     for checkpoint, part in rows:
         name = checkpoint + (" (draft)" if part == "draft" else "")
-        cells = [cell(held.get(f"{checkpoint}|{pair}|{part}")) for pair in CI]
+        cells = [in_both_lanes(held, checkpoint, pair, part) for pair in CI]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join([*lines, "", *_reports()]) + "\n"
 

@@ -1,6 +1,6 @@
-"""Runs every genuine checkpoint on every pair of CI and writes results/genuine.json: ``python tests/patches/genuine.py``.
+"""Runs every genuine checkpoint on every pair of CI, in both lanes, and writes results/genuine.json: ``python tests/patches/genuine.py``.
 
-With names of pairs (0.11 ...) or checkpoints, only those are run anew.
+With names of pairs (0.11, 0.11-pins ...) or checkpoints, only those are run anew.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import checks
-from case import CI
+from case import CI, PINS
 
 __all__ = ["CELLS", "CHECKPOINTS", "RESULTS", "look"]
 
@@ -26,7 +26,7 @@ WITH_DRAFT = {"deepseek_v3", "deepseek_v3_2", "deepseek_v4", "glm4_moe", "glm_5"
 }
 CELLS = [
     (checkpoint, pair, part)
-    for pair in CI
+    for pair in (*CI, *PINS)
     for checkpoint in CHECKPOINTS
     for part in ("target", "draft")
     if part == "target" or checkpoint.split("-")[0] in WITH_DRAFT

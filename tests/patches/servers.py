@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from case import PAIRS
+from case import PAIRS, PINS
 
 from ascend_hotfix.sim import envs
 from ascend_hotfix.sim.pool import Zygote
@@ -26,7 +26,7 @@ class Servers:
         """What ``inside.runner:run`` answers on *pair*."""
         if pair != self._pair:
             self.close()
-            self._server = Zygote(envs.python(PAIRS[pair]), path=[HERE], env=OFF)
+            self._server = Zygote(envs.python(PAIRS[pair]), path=[HERE], kernels=pair not in PINS, env=OFF)
             self._pair = pair
         assert self._server is not None
         result: dict[str, Any] = self._server.call("inside.runner:run", timeout=240, **arguments)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ascend_hotfix.sim import cache, cann, envs, matrix
+from ascend_hotfix.sim import cache, envs, matrix
 
 
 @pytest.fixture(autouse=True)
@@ -45,28 +45,6 @@ def test_a_failed_entry_leaves_nothing_behind() -> None:
     assert not (cache.cache_dir() / "thing").exists()
 
 
-def test_the_cann_stubs_carry_their_soname_and_every_symbol() -> None:
-    directory = cann.build()
-    dump = subprocess.run(
-        ["readelf", "--dyn-syms", "--dynamic", "--wide", str(directory / "libascendcl.so")],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    assert "Library soname: [libascendcl.so]" in dump
-    assert {name for name in cann.FUNCTIONS if f" {name}\n" not in dump} == set()
-    assert {path.name for path in directory.glob("*.so")} == {f"lib{name}.so" for name in cann.LIBRARIES}
-
-
-def test_no_compiler_is_one_clear_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.delenv("CC", raising=False)
-    with pytest.raises(
-        RuntimeError, match=r"no C compiler found \(tried cc, gcc, clang\); install gcc or clang, or set CC"
-    ):
-        cann.build()
-
-
 def test_a_pair_that_cannot_be_installed_ends_with_pips_last_words(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -79,27 +57,6 @@ def test_a_pair_that_cannot_be_installed_ends_with_pips_last_words(
     error = capsys.readouterr().err
     assert error.startswith("pair 0.23.0 cannot be installed: pip ")
     assert "No matching distribution found for torch" in error
-
-
-@pytest.mark.parametrize(("cuda", "usable"), [("'13.0'", False), ("None", True)])
-def test_a_torch_built_for_cuda_is_refused(
-    cuda: str, usable: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """torch_npu cannot be loaded beside it: the server would be aborted without a word of what is wrong."""
-
-    def pip(base: Path, target: Path, arguments: Any, env: Any = None) -> None:
-        if arguments[0].endswith("+cpu"):
-            raise envs.BuildError("no such version")
-        folder = envs._site(target) / "torch"
-        folder.mkdir(parents=True)
-        (folder / "version.py").write_text(f"__version__ = '2.13.0+built'\ncuda = {cuda}\nhip = None\n")
-
-    monkeypatch.setattr(envs, "_pip", pip)
-    if usable:
-        envs._install_torch(tmp_path)
-    else:
-        with pytest.raises(envs.BuildError, match=r"torch 2\.13\.0\+built, beside which.*PIP_EXTRA_INDEX_URL"):
-            envs._install_torch(tmp_path)
 
 
 def test_an_unknown_pair_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:

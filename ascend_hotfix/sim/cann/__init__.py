@@ -1,172 +1,178 @@
-"""Stub CANN libraries: just enough symbols for the real ``libtorch_npu.so`` to be imported.
+"""CANN for a process without an NPU: the libraries that are on this machine, and stand-ins for those that are not.
 
-Every function returns 0 and does nothing; no kernel is ever launched through them. The libraries are compiled once
-per user with the system's C compiler and loaded by SONAME before ``torch_npu``, so no ``LD_LIBRARY_PATH`` is needed.
+The real ``torch_npu`` needs CANN's libraries to be imported. Those that the loader finds are left to it, those below
+``ASCEND_HOME_PATH`` and the like are loaded from there, and what is then still missing is compiled with the system's C
+compiler, once for each torch_npu: functions that return 0 and do nothing. No kernel is ever launched through them.
 """
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
+import json
 import os
-import shutil
+import re
 import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from ascend_hotfix.sim import stubs
 from ascend_hotfix.sim.cache import entry
+from ascend_hotfix.sim.stubs import StubError
 
-__all__ = ["FUNCTIONS", "LIBRARIES", "build", "preload", "source"]
+__all__ = ["Plan", "StubError", "plan", "preload"]
 
-# The undefined CANN symbols of torch_npu 2.13.0's libtorch_npu.so: `nm -D --undefined-only`, names that start with
-# acl, rt or Msprof.
-FUNCTIONS = (
-    "MsprofGetHashId",
-    "MsprofRegisterCallback",
-    "MsprofReportAdditionalInfo",
-    "MsprofReportApi",
-    "MsprofReportCompactInfo",
-    "MsprofSysCycleTime",
-    "aclAppLog",
-    "aclCreateDataBuffer",
-    "aclCreateTensorDesc",
-    "aclDestroyDataBuffer",
-    "aclDestroyTensorDesc",
-    "aclFinalize",
-    "aclGetDeviceCapability",
-    "aclGetRecentErrMsg",
-    "aclGetTensorDescDimV2",
-    "aclGetTensorDescFormat",
-    "aclGetTensorDescNumDims",
-    "aclGetTensorDescType",
-    "aclInit",
-    "aclSetTensorDescName",
-    "aclSetTensorFormat",
-    "aclSetTensorPlaceMent",
-    "aclSetTensorShape",
-    "aclmdlFinalizeDump",
-    "aclmdlInitDump",
-    "aclmdlSetDump",
-    "aclopCompileAndExecute",
-    "aclopCreateAttr",
-    "aclopDestroyAttr",
-    "aclopSetAttrBool",
-    "aclopSetAttrDataType",
-    "aclopSetAttrFloat",
-    "aclopSetAttrInt",
-    "aclopSetAttrListBool",
-    "aclopSetAttrListFloat",
-    "aclopSetAttrListInt",
-    "aclopSetAttrListListInt",
-    "aclopSetAttrString",
-    "aclrtBinaryGetFunction",
-    "aclrtBinaryLoadFromData",
-    "aclrtCreateEventExWithFlag",
-    "aclrtCreateStream",
-    "aclrtCreateStreamWithConfig",
-    "aclrtDestroyEvent",
-    "aclrtDestroyStream",
-    "aclrtDeviceCanAccessPeer",
-    "aclrtDeviceEnablePeerAccess",
-    "aclrtDeviceGetBareTgid",
-    "aclrtEventElapsedTime",
-    "aclrtFree",
-    "aclrtFreeHost",
-    "aclrtFreePhysical",
-    "aclrtGetCurrentContext",
-    "aclrtGetDevice",
-    "aclrtGetDeviceCount",
-    "aclrtGetFunctionAddr",
-    "aclrtGetMemInfo",
-    "aclrtGetSocName",
-    "aclrtMalloc",
-    "aclrtMallocHost",
-    "aclrtMallocPhysical",
-    "aclrtMapMem",
-    "aclrtMemExportToShareableHandle",
-    "aclrtMemImportFromShareableHandle",
-    "aclrtMemSetPidToShareableHandle",
-    "aclrtMemcpy",
-    "aclrtMemcpyAsync",
-    "aclrtMemset",
-    "aclrtProcessReport",
-    "aclrtRecordEvent",
-    "aclrtReleaseMemAddress",
-    "aclrtReserveMemAddress",
-    "aclrtResetDevice",
-    "aclrtResetEvent",
-    "aclrtSetCurrentContext",
-    "aclrtSetDevice",
-    "aclrtStreamWaitEvent",
-    "aclrtSynchronizeEvent",
-    "aclrtSynchronizeStream",
-    "aclrtUnmapMem",
-    "rtDevBinaryRegister",
-    "rtFunctionRegister",
-    "rtGetC2cCtrlAddr",
-    "rtKernelLaunch",
+HOMES = ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME", "ATB_HOME_PATH")
+"""Variables that CANN's ``set_env.sh`` sets, each to a folder with libraries below it."""
+
+_BELOW = (
+    "lib64",
+    "lib64/plugin/opskernel",
+    "lib64/plugin/nnengine",
+    "runtime/lib64",
+    "compiler/lib64",
+    "fwkacllib/lib64",
+    "lib",
 )
 
-# The CANN libraries libtorch_npu.so asks the loader for (its DT_NEEDED entries). The first one carries every symbol.
-LIBRARIES = (
-    "ascendcl",
-    "hccl",
-    "acl_op_compiler",
-    "ge_runner",
-    "graph",
-    "acl_tdt_channel",
-    "atb",
-    "fmk_parser",
-    "ascend_protobuf",
-)
-
+_TRIES = 8
+_PLAN = "plan.json"
+_TRIED = "ASCEND_HOTFIX_CANN_TRIED"
 _loaded: list[ctypes.CDLL] = []
 
 
-def source(functions: tuple[str, ...]) -> str:
-    """C source in which each function returns 0; the arguments are left to the caller, as the C ABI allows."""
-    return "\n".join(f"long {name}(void) {{ return 0; }}" for name in functions) + "\n"
+@dataclass(frozen=True)
+class Plan:
+    """What is loaded into a process before ``torch_npu``, in this order; ``stood_in`` are the stand-ins among it."""
+
+    load: tuple[Path, ...]
+    stood_in: tuple[str, ...]
 
 
-def _compiler() -> str:
-    candidates = [name for name in (os.environ.get("CC"), "cc", "gcc", "clang") if name]
-    for name in candidates:
-        path = shutil.which(name)
-        if path:
-            return path
-    raise RuntimeError(
-        f"simulated NPU: no C compiler found (tried {', '.join(candidates)}); "
-        "install gcc or clang, or set CC, to build the CANN stubs"
-    )
+def preload(package: Path, torch: Path) -> None:
+    """Load what the torch_npu in ``package`` misses, globally, so that the loader finds it by name.
 
-
-def _compile(directory: Path) -> None:
-    compiler = _compiler()
-    for library in LIBRARIES:
-        code = source(FUNCTIONS) if library == LIBRARIES[0] else source((f"stub_{library}",))
-        soname = f"lib{library}.so"
-        done = subprocess.run(
-            [compiler, "-shared", "-fPIC", f"-Wl,-soname,{soname}", "-x", "c", "-", "-o", str(directory / soname)],
-            input=code,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            raise RuntimeError(
-                f"simulated NPU: {compiler} could not build the CANN stub {soname}: {done.stderr.strip()}"
-            )
-
-
-def build() -> Path:
-    """The directory with the stub libraries, compiled on first use."""
-    digest = hashlib.sha256(repr((FUNCTIONS, LIBRARIES, os.uname().machine)).encode()).hexdigest()[:12]
-    return entry(f"cann-{digest}", _compile)
-
-
-def preload() -> None:
-    """Load the stubs into this process, globally, so that the loader finds them when ``torch_npu`` asks by SONAME."""
+    ``torch`` is the package of torch. :class:`StubError` where something cannot be stood in for.
+    """
     if _loaded:
         return
-    directory = build()
-    for library in LIBRARIES:
-        _loaded.append(ctypes.CDLL(str(directory / f"lib{library}.so"), mode=ctypes.RTLD_GLOBAL))
+    trial = os.environ.get(_TRIED)
+    held = _read_plan(Path(trial)) if trial else plan(package, torch)
+    for path in held.load:
+        try:
+            _loaded.append(ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL))
+        except OSError as error:
+            raise StubError(f"CANN's library {path} cannot be loaded: {error}") from error
+
+
+def plan(package: Path, torch: Path) -> Plan:
+    """The :class:`Plan` for the torch_npu in ``package``; its stand-ins are compiled when they are first needed."""
+    search = _Search(package, torch)
+    held = stubs.closure(search.roots, search.find)
+    state = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in held.files]
+    digest = hashlib.sha256(repr((state, held.absent, search.key)).encode()).hexdigest()[:12]
+    try:
+        directory = entry(f"cann-{digest}", lambda target: _fill(target, search, held))
+    except OSError as error:
+        raise StubError(
+            f"the stand-ins for CANN cannot be kept: {error}; set XDG_CACHE_HOME to a folder to write to"
+        ) from error
+    return _read_plan(directory)
+
+
+class _Search:
+    """Where the libraries of one installation are looked for."""
+
+    def __init__(self, package: Path, torch: Path) -> None:
+        self.package, self.torch = package, torch
+        self.roots = [*sorted((package / "lib").glob("*.so")), *sorted(package.glob("_C*.so"))]
+        named = [Path(text) for text in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if text]
+        self.homes = [Path(os.environ[name], below) for name in HOMES if os.environ.get(name) for below in _BELOW]
+        self.find = stubs.finder([torch / "lib", package / "lib", package, *named, *self.homes])
+        self.key = (
+            stubs.VERSION,
+            os.uname().machine,
+            sys.version_info[:2],
+            [str(path) for path in [*named, *self.homes]],
+        )
+
+    def by_hand(self, files: Iterable[Path]) -> list[Path]:
+        """Of ``files``, those that the loader does not find by itself."""
+        return [path for path in files if path.parent in self.homes]
+
+
+def _fill(target: Path, search: _Search, held: stubs.Closure) -> None:
+    """Compile what is missing, and try; the loader knows what is opened by name while torch_npu is imported."""
+    libraries = stubs.missing(held)
+    opened: list[Path] = []
+    for _ in range(_TRIES):
+        stubs.build(target, libraries)
+        _write_plan(target, libraries, search.by_hand([*held.files, *opened]))
+        failure = _try(target)
+        if not failure:
+            return
+        name = _OPENED.search(failure)
+        symbol = _UNDEFINED.search(failure)
+        if name and name[1] not in libraries:
+            found = search.find(name[1], search.roots[0])
+            if found is None:
+                libraries[name[1]] = {}
+            else:
+                more = stubs.closure([found], search.find)
+                opened += more.files
+                libraries |= {one: {} for one in more.absent if one not in libraries}
+        elif symbol and not any(symbol[1] in symbols for symbols in libraries.values()):
+            libraries.setdefault(next(iter(libraries), stubs.EXTRA), {})[symbol[1]] = ""
+        else:
+            break
+    raise StubError(f"torch_npu cannot be imported with stand-ins for what is missing of CANN: {failure}")
+
+
+_OPENED = re.compile(r"(lib[\w.+-]+\.so[\w.]*): cannot open shared object file")
+_UNDEFINED = re.compile(r"undefined symbol: (\w+)")
+
+
+def _try(target: Path) -> str:
+    """Import torch_npu in a process of its own; what it says when it fails."""
+    root = str(Path(__file__).resolve().parents[3])
+    code = f"import sys; sys.path.append({root!r}); from ascend_hotfix.sim import cann; cann.trial()"
+    command = [sys.executable, "-c", code]
+    environment = {**os.environ, _TRIED: str(target), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "ASCEND_HOTFIX_SIM": "0"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode == 0:
+        return ""
+    return _said(done.stdout) or f"the process ended with {done.returncode}: {done.stderr.strip()[-400:]}"
+
+
+_SAYS = "ascend-hotfix trial: "
+
+
+def _said(output: str) -> str:
+    return next((line.removeprefix(_SAYS) for line in output.splitlines() if line.startswith(_SAYS)), "")
+
+
+def trial() -> None:
+    """In a process of its own: import torch_npu after the libraries of the plan, and say what fails."""
+    import importlib
+
+    preload(Path(), Path())
+    try:
+        importlib.import_module("torch")
+        importlib.import_module("torch_npu")
+    except BaseException as error:
+        print(f"\n{_SAYS}{type(error).__name__}: {' '.join(str(error).split())}", flush=True)
+        os._exit(1)
+    os._exit(0)  # nothing of torch_npu runs when the process ends
+
+
+def _write_plan(target: Path, libraries: Iterable[str], found: Sequence[Path]) -> None:
+    names = sorted(libraries)
+    load = [*names, *map(str, dict.fromkeys(found))]
+    (target / _PLAN).write_text(json.dumps({"load": load, "stood_in": names}), encoding="utf-8")
+
+
+def _read_plan(directory: Path) -> Plan:
+    held = json.loads((directory / _PLAN).read_text(encoding="utf-8"))
+    return Plan(tuple(directory / path for path in held["load"]), tuple(held["stood_in"]))
