@@ -161,12 +161,14 @@ class Ledger:
         """``patch.fix-id`` of each fix that did something -> its hits at all seams."""
         return _used(self)
 
-    def settle(self, build: Build) -> list[Entry]:
-        """When *build* has been loaded: its entries that are still armed were not needed. Gives those that no model needed.
+    def settle(self, build: Build | None = None) -> list[Entry]:
+        """When *build* (or all) has been loaded: its entries that are still armed were not needed. Gives those that no model
+        needed.
 
         What a draft may still need waits for the draft.
         """
         unused = []
+        build = build or Build(entries=self.entries)
         before = build.target or Build()
         for key, entry in build.entries.items():
             if entry.state != "armed" or key in build.awaited:

@@ -89,7 +89,8 @@ class _Asked:
         # n-gram drafting has the target's config for a draft's, and builds none
         self.draft = None if draft is getattr(speculative, "target_model_config", None) else draft
         self.is_draft = self.draft is not None and model_config is self.draft
-        self.is_whole = getattr(vllm_config.parallel_config, "pipeline_parallel_size", 1) == 1
+        parallel = getattr(vllm_config, "parallel_config", None)
+        self.is_whole = getattr(parallel, "pipeline_parallel_size", 1) == 1
         self.vllm_config = vllm_config
 
 

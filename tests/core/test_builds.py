@@ -71,6 +71,7 @@ def patch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], No
     monkeypatch.setattr(models, "_check_classes", lambda: None)
     LEDGER.entries.clear()
     LEDGER.findings.clear()
+    LEDGER.begin()  # takes what other tests have left
     LEDGER.builds.clear()
 
     def write(old: str = "a") -> None:

@@ -21,13 +21,13 @@ BIAS = "mlp.gate.e_score_correction_bias"
 class Live:
     """The model of checkpoint *name*, and its tensors, with a router bias of its own in each layer that has a router."""
 
-    def __init__(self, name: str, *, biases: bool = True) -> None:
+    def __init__(self, name: str, *, biases: bool = True, **engine: Any) -> None:
         import torch
 
         scope.reset()
         is_float = name.startswith("float/")
         folder = DATA.parent / name if is_float else checkpoint(name)
-        self.config = lab.make_config(folder, **({"quantization": None} if is_float else {}))
+        self.config = lab.make_config(folder, **{**({"quantization": None} if is_float else {}), **engine})
         self.model = lab.build(self.config)
         self.tensors: dict[str, torch.Tensor] = {
             name: value for name, value in lab.iter_weights(folder) if not name.endswith(BIAS)
@@ -166,7 +166,7 @@ def reloaded(name: str, biases: bool, first: str = "whole", parts: int = 1) -> d
     return _answer(live, during)
 
 
-def slept(name: str, biases: bool) -> dict[str, Any]:
+def slept(name: str, biases: bool, **engine: Any) -> dict[str, Any]:
     """Loads *name*, sleeps at level 2 and wakes by the release's own worker, then gets the weights in buckets.
 
     The memory pool is simulated: sleep writes over every parameter.
@@ -178,7 +178,7 @@ def slept(name: str, biases: bool) -> dict[str, Any]:
     sys.modules.setdefault("acl.rt", ModuleType("acl.rt")).memcpy = None  # type: ignore[attr-defined]
     there = importlib.util.find_spec("vllm_ascend.worker.worker") is not None
     module = importlib.import_module(f"vllm_ascend.worker.{'worker' if there else 'worker_v1'}")
-    live = Live(name, biases=biases)
+    live = Live(name, biases=biases, **engine)
 
     class Pool:
         def sleep(self, offload_tags: tuple[str, ...]) -> None:

@@ -34,7 +34,7 @@ def _cells() -> list[Any]:
             name,
             part,
             marks=[] if key in DEFAULT else [pytest.mark.longer],
-            id="-".join((pair, name, part)),
+            id="-".join((PAIRS[pair], name, part)),
         )
         for key in RIGHT
         for name, pair, part in [key.split("|")]
