@@ -33,6 +33,16 @@ def test_what_differs_becomes_a_rule(pairs: dict[str, str], rules: list[Rule]) -
     assert renames(pairs) == rules
 
 
+def test_wrappers_that_trade_places_are_told_by_what_names_begin_with() -> None:
+    pairs = {
+        "language_model.model.layers.*.up": "module.model.language_model.layers.*.up",
+        "language_model.model.layers.*.down": "module.model.language_model.layers.*.down",
+        "visual.blocks.*.up": "module.model.visual.blocks.*.up",
+        "mtp.layers.*.up": "module.mtp.layers.*.up",
+    }
+    assert len(renames(pairs)) == 3 and all(isinstance(rule, Prefix) for rule in renames(pairs))
+
+
 NESTED = {
     "transformer.h.*.attn.c_proj": "model.layers.*.self_attn.o_proj",
     "transformer.h.*.attn.q_proj": "model.layers.*.self_attn.q_proj",

@@ -105,7 +105,11 @@ class _Trees:
         self.override, rest = _at_home(decided.weights)
         if not any(part.experts for part in parts):  # which convention the loader takes is not known
             self.override = []
-        veiled = {old: rest.pop(old) for old in self.aligned.veiled if old in rest}
+        passed = _passed_over(rest, renamed)
+        rows = [self.aligned.rows[rest[old]] for old in passed if rest[old] in self.aligned.rows]
+        self.packed = [Packed(*row) for row in dict.fromkeys(rows)]
+        unseen = self.aligned.veiled | {old for old in passed if rest[old] not in self.aligned.rows}
+        veiled = {old: rest.pop(old) for old in unseen if old in rest}
         self.override += _veiled(veiled, decided.weights, parts)
         self.leaves: list[Rule] = [Suffix(old, new) for old, new in self.aligned.leaves.items()]
         self._there = {starred(name.rpartition(".")[0]) for name in homeless}
@@ -119,7 +123,8 @@ class _Trees:
         """The rules that are decided, and a question for each group that is not."""
         questions = [one for ways in self.aligned.open for one in self._questions(ways)]
         held = list(self.override)
-        return Proposal(lookup=list(self.lookup), weights=list(self.weights), override=held, questions=questions)
+        lookup, weights, packed = list(self.lookup), list(self.weights), list(self.packed)
+        return Proposal(lookup=lookup, weights=weights, packed=packed, override=held, questions=questions)
 
     def tells(self, tensor: str) -> bool:
         """Is something decided or asked about the module of *tensor*?"""
@@ -175,6 +180,12 @@ def _at_home(pairs: Mapping[str, str]) -> tuple[list[Rule], dict[str, str]]:
         else:
             rest[old] = new
     return rules, rest
+
+
+def _passed_over(pairs: Mapping[str, str], armed: Collection[Rule]) -> list[str]:
+    """Those of *pairs* that the rules *armed* give already, and that moved no tensor: the new name looked no closer."""
+    renamer = Renamer(tuple(armed))
+    return [old for old, new in pairs.items() if renamer.look(old.replace("*", "7")).new == new.replace("*", "7")]
 
 
 def _veiled(pairs: Mapping[str, str], decided: Mapping[str, str], parts: Iterable[Part]) -> list[Rule]:

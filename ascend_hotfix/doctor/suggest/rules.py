@@ -39,15 +39,27 @@ def renames(pairs: Mapping[str, str], others: Iterable[str] = (), *, whole: bool
     module names (``lookup``), not about what tensor names begin with.
     """
     moved = {old: new for old, new in sorted(pairs.items()) if old != new}
-    rules = _factored(moved)
-    if rules is not None and _gives(rules, moved) and not _takes(rules, others, pairs):
-        return rules
+    for rules in (_factored(moved), _fronts(moved)):
+        if rules is not None and _gives(rules, moved) and not _takes(rules, others, pairs):
+            return rules
     kind = Exact if whole else Prefix
     ordered = sorted(moved.items(), key=lambda pair: -pair[0].count("."))
     own: list[Rule] = [kind(old, new) for old, new in ordered]
     return (
         own if _gives(own, moved) else [kind(old, new) for old, new in ordered if _gives([kind(old, new)], {old: new})]
     )
+
+
+def _fronts(pairs: Mapping[str, str]) -> list[Rule]:
+    """Rules about what names begin with, up to where both go on alike."""
+    found: dict[tuple[str, str], None] = {}
+    for old, new in pairs.items():
+        one, other = old.split("."), new.split(".")
+        while len(one) > 1 and len(other) > 1 and one[-1] == other[-1]:
+            one.pop()
+            other.pop()
+        found[".".join(one), ".".join(other)] = None
+    return [Prefix(old, new) for old, new in sorted(found, key=lambda pair: -pair[0].count("."))]
 
 
 def _gives(rules: Iterable[Rule], pairs: Mapping[str, str]) -> bool:

@@ -30,7 +30,7 @@ class Aligned:
     """What is decided, and for each open group the ways to decide it; *leaves* are called otherwise, whatever the module.
 
     *veiled*: names of tensors whose rule must override, as no name looks closer; *shared*: modules of tensors that fill a module
-    of the draft beside the target's, to that.
+    of the draft beside the target's, to that; *rows*: names of the model that are shards, to the fused layer and its shards.
     """
 
     decided: Way
@@ -38,6 +38,7 @@ class Aligned:
     leaves: dict[str, str] = field(default_factory=dict)
     veiled: set[str] = field(default_factory=set)
     shared: dict[str, str] = field(default_factory=dict)
+    rows: dict[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
 
 
 def align_trees(
@@ -61,6 +62,7 @@ def align_trees(
             told = lookups.of({**decided, **side})
             ways.append(Way(side, {a: t for a, t in told.items() if a not in result.decided.lookup}))
         result.open.append(tuple(ways))
+    result.rows = {starred(name): row for name, row in tree.rows.items()}
     veiled = {starred(name) for name in tree.veiled}
     result.veiled = {t for t, a in decided.items() if a in veiled}
     for module, last in tree.shared.items():

@@ -54,7 +54,7 @@ class Tree:
     ``lacking``: each module to the leaves that nothing fills, whether or not its weight is there. ``silent``: the names of ``lookups`` that
     upstream takes for float without a word, which is right where the tensor is float. ``veiled``: modules of a draft whose
     loader renames in its own code, so that no name looks closer to a parameter. ``shared``: empty modules of a draft that are
-    the target's too, to their last segment.
+    the target's too, to their last segment. ``rows``: a shard to the fused layer's last segment and all of its shards.
     """
 
     forms: dict[str, Asked] = field(default_factory=dict)
@@ -65,6 +65,7 @@ class Tree:
     silent: set[str] = field(default_factory=set)
     veiled: set[str] = field(default_factory=set)
     shared: dict[str, str] = field(default_factory=dict)
+    rows: dict[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
 
 
 # --- what is there ----------------------------------------------------------------------------------------------------
@@ -128,6 +129,9 @@ def asked_modules(parts: Iterable[Part], rows: Rows, renamed: Iterable[Rule] = (
                 size = piece.size if "weight" in piece.leaves else ()
                 form = Asked(size, tuple(shapes), quantized.get(module))
                 if piece.shards:
+                    last = module.rpartition(".")[2]
+                    row = last, tuple(one.rpartition(".")[2] for one in piece.shards)
+                    tree.rows.update(dict.fromkeys(piece.shards, row))
                     if all(one in tree.forms for one in piece.shards):
                         tree.whole.setdefault(piece.name, (form, piece.shards))
                     continue
