@@ -65,6 +65,21 @@ def preload(package: Path, torch: Path) -> None:
             _loaded.append(ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL))
         except OSError as error:
             raise StubError(f"CANN's library {path} cannot be loaded: {error}") from error
+    _settle_variables()
+
+
+def _settle_variables() -> None:
+    """torch_npu refuses ``ASCEND_HOME_PATH`` without an ``ASCEND_OPP_PATH`` that exists; ``set_env.sh`` sets both.
+
+    Where the folder of operators is not there the first is taken out of this process; the libraries have been found.
+    """
+    home, operators = os.environ.get(HOMES[0]), os.environ.get("ASCEND_OPP_PATH")
+    if home is None or (operators and os.path.isdir(operators) and os.path.isdir(home)):
+        return
+    if not operators and os.path.isdir(os.path.join(home, "opp")):
+        os.environ["ASCEND_OPP_PATH"] = os.path.join(home, "opp")
+    else:
+        del os.environ[HOMES[0]]
 
 
 def plan(package: Path, torch: Path) -> Plan:
