@@ -19,9 +19,10 @@ from writer import Spec, genuine, genuine_names, tiny
 
 from ascend_hotfix import __version__, cli
 from ascend_hotfix.doctor import run
-from ascend_hotfix.doctor.dryrun import Split, _short
 from ascend_hotfix.doctor.findings import Finding, Severity, pattern
+from ascend_hotfix.doctor.rehearse import _short
 from ascend_hotfix.doctor.report import CouldNotRun, Options, ProgressBar, Report, Stage, to_json, to_text
+from ascend_hotfix.doctor.split import Split
 from ascend_hotfix.doctor.suggest import trial
 from ascend_hotfix.doctor.suggest.writer import patch_text
 from ascend_hotfix.doctor.texts import TEXTS, Phrase, Text
