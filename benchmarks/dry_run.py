@@ -46,7 +46,7 @@ def doctor(folder: str) -> None:
     """Static stage, build and load watched, and the findings."""
     from ascend_hotfix import gate
     from ascend_hotfix.doctor.checkpoint import read_checkpoint
-    from ascend_hotfix.doctor.dryrun import rehearse
+    from ascend_hotfix.doctor.rehearse import rehearse
     from ascend_hotfix.doctor.static import check_static
     from ascend_hotfix.sim import lab
 

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ascend_hotfix.doctor.checkpoint import UNREAD, NotACheckpoint, read_checkpoint
-from ascend_hotfix.doctor.dryrun import Rehearsal, Split, call, rehearse, start
+from ascend_hotfix.doctor.dryrun import Split, call, start
+from ascend_hotfix.doctor.rehearse import Rehearsal, rehearse
 from ascend_hotfix.doctor.report import CouldNotRun, padded
 from ascend_hotfix.doctor.suggest.words import nearest
 from ascend_hotfix.doctor.texts import label_of, phrase

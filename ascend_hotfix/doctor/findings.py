@@ -17,11 +17,23 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Any
 
 from ascend_hotfix.doctor.bounds import MOST_CAUSES
 from ascend_hotfix.doctor.texts import TEXTS, phrase, said_in, text_of
 
-__all__ = ["Collector", "Finding", "Severity", "exit_code", "pattern", "starred", "told_apart", "worst_first"]
+__all__ = [
+    "Collector",
+    "Finding",
+    "Severity",
+    "exit_code",
+    "finding_data",
+    "finding_of",
+    "pattern",
+    "starred",
+    "told_apart",
+    "worst_first",
+]
 
 EXAMPLES = 2
 PATTERNS = 4
@@ -181,3 +193,22 @@ def worst_first(findings: Iterable[Finding]) -> list[Finding]:
 def exit_code(findings: Iterable[Finding]) -> int:
     """0 where nothing is worse than a warning, 1 where there is a fault."""
     return 1 if any(f.severity is Severity.FAULT for f in findings) else 0
+
+
+def finding_data(finding: Finding) -> dict[str, Any]:
+    """A finding as plain data; :func:`finding_of` turns it back."""
+    return {
+        "code": finding.code,
+        "place": finding.place,
+        "count": finding.count,
+        "examples": list(finding.examples),
+        "patterns": list(finding.patterns),
+        "params": dict(finding.params),
+        "stage": finding.stage,
+    }
+
+
+def finding_of(data: Mapping[str, Any]) -> Finding:
+    """The finding that :func:`finding_data` wrote."""
+    fields = dict(data)
+    return Finding(**{**fields, "examples": tuple(fields["examples"]), "patterns": tuple(fields["patterns"])})

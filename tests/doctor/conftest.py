@@ -29,7 +29,7 @@ class Upstreams:
     def check(self, pair: str, model_dir: Path | str, models: str = "none", **arguments: Any) -> list[Finding]:
         """The findings of a dry run on *pair*, with the patches that *models* selects (none: stock upstream)."""
         answer = self.zygote(pair).call(
-            "ascend_hotfix.doctor.dryrun:check",
+            "ascend_hotfix.doctor.rehearse:check",
             timeout=300,
             env={"ASCEND_HOTFIX_MODELS": models},
             model_dir=str(model_dir),

@@ -94,6 +94,14 @@ def test_one_of_a_pair_under_its_own_name_leaves_the_other() -> None:
     assert found.pairs["model.layers.*.mlp.up_proj"] == "model.layers.*.mlp.strange" and found.open == []
 
 
+@pytest.mark.parametrize("inner", ["base_layer", "_orig_mod", "linear"])
+def test_what_a_trainer_puts_below_a_layer_does_not_hide_its_name(inner: str) -> None:
+    there = {f"{name}.{inner}" if name.endswith("_proj") else name: form for name, form in USUAL.items()}
+    found = aligned(there)
+    assert found.open == [] and all(found.pairs[a] == f"{a}.{inner}" for a in found.pairs if a.endswith("_proj"))
+    assert len(found.pairs) == len(templates(USUAL))
+
+
 def test_groups_that_are_called_alike_are_one_question() -> None:
     asked = {
         **USUAL,

@@ -18,10 +18,12 @@ import pytest
 from writer import Spec, genuine, genuine_names, tiny
 
 from ascend_hotfix import __version__, cli
-from ascend_hotfix.doctor import run, suggest
-from ascend_hotfix.doctor.dryrun import Split, _short
+from ascend_hotfix.doctor import run
 from ascend_hotfix.doctor.findings import Finding, Severity, pattern
+from ascend_hotfix.doctor.rehearse import _short
 from ascend_hotfix.doctor.report import CouldNotRun, Options, ProgressBar, Report, Stage, to_json, to_text
+from ascend_hotfix.doctor.split import Split
+from ascend_hotfix.doctor.suggest import trial
 from ascend_hotfix.doctor.suggest.writer import patch_text
 from ascend_hotfix.doctor.texts import TEXTS, Phrase, Text
 from ascend_hotfix.names import Prefix
@@ -585,10 +587,10 @@ def test_a_suggestion_that_the_disk_does_not_take_loses_no_finding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = Finding("lookup-missing", "target", params={"asked": "a", "known": "b"}, stage="dry-run")
-    made = suggest.Suggestion('"""A patch."""\n', [found])
-    monkeypatch.setattr(suggest, "suggestion", lambda *_: made)
+    made = trial.Suggestion('"""A patch."""\n', [found])
+    monkeypatch.setattr(trial, "suggestion", lambda *_: made)
     report, target = Report("model", Options()), tmp_path / "gone" / "p.py"
-    assert suggest.write_suggestion(None, report, target, Split(), [found]) == []  # type: ignore[arg-type]
+    assert trial.write_suggestion(None, report, target, Split(), [found]) == []  # type: ignore[arg-type]
     assert report.suggested == f"{target} is not written; --suggest failed: No such file or directory"
 
 

@@ -43,6 +43,12 @@ class Template:
         return next((part for part in reversed(self.name.split(".")) if part != "*"), "")
 
     @property
+    def before_last(self) -> str:
+        """The segment before the last, where that is no number; else a text that no segment is."""
+        segments = self.name.split(".")
+        return segments[-2] if len(segments) > 1 and segments[-2] != "*" else "."
+
+    @property
     def parent(self) -> str:
         """What the siblings share; modules without a number are all siblings."""
         return self.name.rpartition(".")[0] if "*" in self.name else ""
@@ -95,7 +101,7 @@ class _Search:
         self.roles = _asked_roles(asked)
 
     def run(self) -> Assignment:
-        steps = (self._by_structure, self._by_name, self._by_convention)
+        steps = (self._by_structure, self._by_name, self._by_inner_name, self._by_convention)
         while any(step(graph) for graph in (self.strict, self.loose) for step in steps):
             pass
         self.found.open = list(self._open())
@@ -152,7 +158,14 @@ class _Search:
 
     def _by_name(self, graph: Mapping[str, set[str]]) -> bool:
         """The same end of the name, longer than that of any other that fits either."""
-        left = {a: {t for t in ts if self.asked[a].last == self.there[t].last} for a, ts in self._left(graph).items()}
+        return self._alike(graph, lambda a, t: a.last == t.last)
+
+    def _by_inner_name(self, graph: Mapping[str, set[str]]) -> bool:
+        """The end of one name stands before the end of the other: ``k_proj.base_layer``, ``gate.wg``."""
+        return self._alike(graph, lambda a, t: a.last == t.before_last or a.before_last == t.last)
+
+    def _alike(self, graph: Mapping[str, set[str]], same: Callable[[Template, Template], bool]) -> bool:
+        left = {a: {t for t in ts if same(self.asked[a], self.there[t])} for a, ts in self._left(graph).items()}
         best = {a: found for a, ts in left.items() if (found := _longest(a, ts))}
         back: dict[str, set[str]] = {}
         for a, ts in left.items():

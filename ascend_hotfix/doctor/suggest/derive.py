@@ -36,7 +36,7 @@ from ascend_hotfix.renamer import Renamer
 from ascend_hotfix.words import counted
 
 if TYPE_CHECKING:
-    from ascend_hotfix.doctor.dryrun import Rehearsal
+    from ascend_hotfix.doctor.rehearse import Rehearsal
 
 __all__ = ["derive"]
 

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ascend_hotfix.doctor.checkpoint import read_checkpoint
-from ascend_hotfix.doctor.dryrun import Split, finding_data, rehearse
+from ascend_hotfix.doctor.findings import finding_data
+from ascend_hotfix.doctor.rehearse import rehearse
+from ascend_hotfix.doctor.split import Split
 from ascend_hotfix.doctor.suggest.derive import derive
 from ascend_hotfix.doctor.suggest.proposal import Proposal
 from ascend_hotfix.doctor.suggest.writer import patch_text
