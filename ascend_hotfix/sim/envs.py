@@ -95,9 +95,26 @@ def _install_torch(directory: Path, release: str = matrix.TORCH, base: Path | No
         _pip(base, directory, [*options, f"torch=={release}+cpu"])
     except BuildError:
         _pip(base, directory, ["--no-deps", "--no-cache-dir", f"torch=={release}"])
-    built = runpy.run_path(str(_site(directory) / "torch" / "version.py"))
-    if built.get("cuda"):
+    if _built(directory).get("cuda"):
         _stand_in_for_cuda(_site(directory) / "torch" / "lib")
+
+
+def _built(directory: Path) -> Mapping[str, object]:
+    """What the installed torch says of itself."""
+    return runpy.run_path(str(_site(directory) / "torch" / "version.py"))
+
+
+def _refuse_cuda(base: Path) -> None:
+    """torch_npu of the common torch aborts the process beside a CUDA build: both register the allocator's key
+    pinned_reserve_segment_size_mb. Those that the releases pin do not.
+    """
+    built = _built(base)
+    if built.get("cuda") or built.get("hip"):
+        raise BuildError(
+            f"pip found torch {built['__version__']}, beside which torch_npu {matrix.TORCH} cannot be loaded; expected the CPU "
+            f"build. Name PyTorch's index of CPU wheels in PIP_EXTRA_INDEX_URL, or a folder with the wheel in PIP_FIND_LINKS, "
+            f"remove {base}, and try again"
+        )
 
 
 CUDA_ERROR_NO_DEVICE = 100
@@ -170,7 +187,10 @@ def _pinned(pins: matrix.Pins) -> Path:
 
 
 def _layers(pair: str) -> Path:
-    return _pinned(matrix.pins(pair)) if pair in _PINNED else _overlay(matrix.row(pair))
+    if pair in _PINNED:
+        return _pinned(matrix.pins(pair))
+    _refuse_cuda(_base())
+    return _overlay(matrix.row(pair))
 
 
 _PINNED = tuple(pins.pair for pins in matrix.PINNED)

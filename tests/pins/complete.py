@@ -6,7 +6,6 @@ start work on it.
 
 from __future__ import annotations
 
-import re
 import subprocess
 from pathlib import Path
 
@@ -58,19 +57,12 @@ def build(package: Path, torch: Path, target: Path) -> None:
     libraries = stubs.missing(stubs.closure(roots, stubs.finder([torch / "lib", package / "lib", package])))
     libraries |= {name: {} for name in OPENED_BY_NAME}
     carrier = "libascendcl.so"
-    libraries[carrier] |= dict.fromkeys(looked_up(package), "")
     special = {name for symbols in libraries.values() for name in symbols if name in (*NOTED, "aclrtGetDeviceCount")}
     stubs.build(target, {name: {s: v for s, v in held.items() if s not in special} for name, held in libraries.items()})
     noted = "".join(f'long {name}(void) {{ return note("{name}"); }}\n' for name in sorted(special & set(NOTED)))
     code = SPECIAL + noted + stubs.source(set(libraries[carrier]) - special)
     command = [stubs.compiler(), "-shared", "-fPIC", "-w", f"-Wl,-soname,{carrier}", "-x", "c", "-"]
     subprocess.run([*command, "-o", str(target / carrier)], input=code, text=True, check=True)
-
-
-def looked_up(package: Path) -> set[str]:
-    """What torch_npu asks the library for by name when it first needs it."""
-    text = (package / "lib" / "libtorch_npu.so").read_bytes()
-    return {name.decode() for name in re.findall(rb"\0(aclrt[A-Z]\w+|aclGet\w+|aclInit|aclFinalize)(?=\0)", text)}
 
 
 def calls(file: Path) -> list[str]:

@@ -103,3 +103,12 @@ def test_pins_stand_for_pairs_of_the_quick_lane() -> None:
 @pytest.mark.parametrize(("told", "version"), [("8.3.RC1", "8.3.RC1"), ("", None), ("not known", None), (None, None)])
 def test_a_version_of_cann_that_nobody_knows_is_none(told: str | None, version: str | None) -> None:
     assert device._version_or_none(told) == version
+
+
+def test_the_common_torch_built_for_cuda_is_refused(tmp_path: Path) -> None:
+    """torch_npu 2.13 aborts the process beside it."""
+    folder = envs._site(tmp_path) / "torch"
+    folder.mkdir(parents=True)
+    (folder / "version.py").write_text("__version__ = '2.13.0+cu130'\ncuda = '13.0'\nhip = None\n")
+    with pytest.raises(envs.BuildError, match=r"torch 2\.13\.0\+cu130, beside which.*PIP_EXTRA_INDEX_URL"):
+        envs._refuse_cuda(tmp_path)

@@ -158,7 +158,13 @@ def _try(target: Path) -> str:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode == 0:
         return ""
-    return _said(done.stdout) or f"the process ended with {done.returncode}: {done.stderr.strip()[-400:]}"
+    return _said(done.stdout) or f"the process ended with {done.returncode}: {_last_words(done.stderr)}"
+
+
+def _last_words(text: str) -> str:
+    """What C++ says before it ends a process, or the end of it all."""
+    lines = text.strip().splitlines()
+    return next((line.strip() for line in lines if "what():" in line), " ".join(lines[-3:]))[:400]
 
 
 _SAYS = "ascend-hotfix trial: "
