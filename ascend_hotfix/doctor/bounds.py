@@ -43,8 +43,8 @@ MOST_DIMENSIONS = 64
 MOST_ODD = 100
 """Values of one kind that are looked at one by one, where each takes time and all are told alike."""
 
-MOST_CAUSES = 500
-"""Causes of one code that are told apart; the others are counted with the last of them."""
+MOST_CAUSES = 200
+"""Causes of one code that the static stage tells apart; the others are counted with the last of them."""
 
 LONGEST_NAME, MOST_SEGMENTS = 10_000, 128
 """Characters and dotted segments of a tensor's name."""

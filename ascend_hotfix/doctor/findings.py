@@ -142,7 +142,8 @@ class _Cause:
 class Collector:
     """Gathers single observations into findings: the same code, place and params are one cause.
 
-    Of a damaged file each name may be a cause of its own: beyond :data:`MOST_CAUSES` of a code they count with the last.
+    In the static stage each name of a damaged file may be a cause of its own: beyond :data:`MOST_CAUSES` of a code they
+    count with the last.
     """
 
     def __init__(self, stage: str = "static") -> None:
@@ -159,7 +160,7 @@ class Collector:
         texts = {name: value if isinstance(value, str) else str(value) for name, value in params.items()}
         key = code, place, tuple(sorted(texts.items()))
         cause = self._causes.get(key)
-        if cause is None and self._kinds[code] >= MOST_CAUSES:
+        if cause is None and self._stage == "static" and self._kinds[code] >= MOST_CAUSES:
             cause = self._last[code]
         elif cause is None:
             self._kinds[code] += 1

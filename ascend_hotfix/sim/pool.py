@@ -26,6 +26,7 @@ from types import TracebackType
 from typing import IO, Any
 
 from ascend_hotfix.sim import frames, guard
+from ascend_hotfix.words import text_of
 
 __all__ = ["CaseCrash", "CaseError", "CaseTimeout", "Zygote", "ZygoteError", "run_forked", "serve"]
 
@@ -318,7 +319,7 @@ def _told(error: BaseException) -> dict[str, Any]:
     return {
         "kind": "error",
         "type": type(error).__name__,
-        "message": str(error),
+        "message": text_of(error),
         "frames": frames.places(error.__traceback__),
         "traceback": "".join(traceback.format_exception(error)),
         "place": frames.innermost(error.__traceback__),
