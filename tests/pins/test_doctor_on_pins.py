@@ -18,7 +18,7 @@ from conftest import CHECKPOINTS, HERE, Cells, Machine, Upstream, pair_of
 from ascend_hotfix.doctor.dryrun import Split, call
 from ascend_hotfix.doctor.findings import Severity
 from ascend_hotfix.doctor.report import CouldNotRun
-from ascend_hotfix.doctor.suggest import suggestion
+from ascend_hotfix.doctor.suggest.trial import suggestion
 
 sys.path.append(str(HERE.parent / "patches"))
 sys.path.append(str(HERE.parent / "doctor"))
