@@ -27,20 +27,13 @@ if TYPE_CHECKING:
     from ascend_hotfix.doctor.report import Report
     from ascend_hotfix.sim.pool import CaseError, Zygote
 
-__all__ = ["Split", "call", "check", "finding_data", "finding_of", "run", "run_split", "start", "toggle_env"]
+__all__ = ["Split", "call", "finding_data", "finding_of", "run", "run_split", "start", "toggle_env"]
 
 CASE_SECONDS = 1200.0
 """No dry run seen took more than a minute; this only ends one that hangs, or that builds what no machine could."""
 
 CASE_MEMORY = 12 << 30
 """Bytes that a dry run may take. Of the largest checkpoints seen it takes two gigabytes."""
-
-
-def check(**arguments: Any) -> dict[str, Any]:
-    """The case that :func:`run_split` has the process with upstream run: :func:`ascend_hotfix.doctor.rehearse.check`."""
-    from ascend_hotfix.doctor.rehearse import check as case
-
-    return case(**arguments)
 
 
 def toggle_env() -> dict[str, str]:

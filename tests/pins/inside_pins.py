@@ -20,7 +20,7 @@ def without_groups(model_dir: str) -> Any:
     """A dry run whose process groups have no backend for an NPU."""
     import torch
 
-    from ascend_hotfix.doctor import dryrun
+    from ascend_hotfix.doctor import rehearse
 
     torch.distributed.Backend.backend_capability["gloo"].remove("npu")
-    return dryrun.check(model_dir)
+    return rehearse.check(model_dir)
