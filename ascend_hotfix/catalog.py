@@ -417,6 +417,8 @@ def _meant(error: BaseException) -> str:
         wanted, known, what = told[1] or told[2], list(records.__all__), "records"
     else:
         return ""
+    if wanted in records.DROPPED:
+        return f"; {records.DROPPED[wanted]}"
     if near := difflib.get_close_matches(wanted, known, n=1):
         return f"; did you mean {near[0]}?"
     return "" if isinstance(error, NameError) else f"; the {what} are {', '.join(known)}"

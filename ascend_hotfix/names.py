@@ -28,10 +28,12 @@ __all__ = [
     "filled",
     "gathering",
     "layer_number",
+    "literals",
     "locate",
     "matches",
     "number_of",
     "refuse",
+    "reorders",
 ]
 
 WILDCARD = "*"
@@ -186,6 +188,17 @@ class _Run(_Validated):
         object.__setattr__(self, "_new", [WILDCARD if WILDCARD in part else part for part in _split(self.new)])
         if self._old == self._new and self._order == list(range(len(self._order))):  # type: ignore[attr-defined]
             raise ValueError(f"{self!r} changes nothing")
+        if self._is_covered():
+            raise ValueError(
+                f"{self!r} would never fire: its result has the form of what it renames, so each name passes for renamed; "
+                "keep a segment that tells them apart, as in Segments('experts.up_proj.*', 'experts.*.up_proj')"
+            )
+
+    def _is_covered(self) -> bool:
+        """Does every name that *old* fits look as if it were renamed already?"""
+        old: list[str] = self._old  # type: ignore[attr-defined]
+        new: list[str] = self._new  # type: ignore[attr-defined]
+        return len(old) == len(new) and all(two in (WILDCARD, one) for one, two in zip(old, new, strict=True))
 
     def _stars(self) -> list[int]:
         """For each ``*`` of *new* the place of the ``*`` of *old* that it stands for."""
@@ -304,6 +317,19 @@ class Layers(_Validated):
 
 
 Rule = Exact | Prefix | Segments | Suffix | Layers
+
+
+def literals(rule: Rule) -> tuple[list[str], list[str]]:
+    """The segments that *rule* asks for by name, and those that it writes."""
+    if isinstance(rule, Layers):
+        return _split(rule.prefix), []
+    old, new = ([part for part in _split(side) if WILDCARD not in part] for side in (rule.old, rule.new))
+    return old, new
+
+
+def reorders(rule: Rule) -> bool:
+    """Does *rule* write what its ``*`` stand for in another order, or more than once?"""
+    return not isinstance(rule, Layers) and any(map(_NUMBERED.fullmatch, _split(rule.new)))
 
 
 def matches(pattern: str, name: str) -> bool:

@@ -845,8 +845,10 @@ def _circular(name: str, rules: tuple[Rule, ...]) -> list[str]:
 
 def _unstable(name: str, rules: tuple[Rule, ...]) -> list[str]:
     """Rules whose literal result the same rules would move again, so that they would never fire."""
+    if any(rule.refused for rule in rules):
+        return []
     renamer, problems = Renamer(rules), []
-    for rule in () if any(rule.refused for rule in rules) else rules:
+    for rule in rules:
         literal = getattr(rule, "new", None)
         if isinstance(rule, Exact | Prefix) and isinstance(literal, str) and "*" not in literal and literal:
             again = renamer.applied(literal)[0]
@@ -858,12 +860,16 @@ def _unstable(name: str, rules: tuple[Rule, ...]) -> list[str]:
     return problems
 
 
+DROPPED = {
+    "Regex": "there is no Regex; write Exact, Prefix, Segments or Suffix, in which '*' is any segment and '*2' in new is "
+    "what the second '*' of old stands for"
+}
+"""What is said of a record that once was, in place of Python's own words."""
+
+
 def __getattr__(name: str) -> Any:
-    if name == "Regex":
-        raise ImportError(
-            "there is no Regex; write Exact, Prefix, Segments or Suffix, in which '*' is any segment and '*2' in new is "
-            "what the second '*' of old stands for"
-        )
+    if name in DROPPED:
+        raise ImportError(DROPPED[name])
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

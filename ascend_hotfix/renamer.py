@@ -6,24 +6,25 @@ every rule meets names that it has already renamed.
 
 A checkpoint has a hundred thousand names and a few hundred shapes of name: layers and experts differ in their numbers
 only. So what the rules make of a name is worked out once for each shape, as the pieces of the name that stay and what
-comes between them.
+comes between them. Rules compare whole segments, so a segment with digits that no rule speaks of may be any other.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from itertools import groupby
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from ascend_hotfix.names import Exact, Layers, Prefix, Rule, number_of
+from ascend_hotfix.names import Exact, Layers, Prefix, Rule, literals, number_of, reorders
 
 __all__ = ["Renamer", "Renaming"]
 
 _ZEROED = bytes(ord("0") if chr(byte) in "0123456789" else byte for byte in range(256))
-_DIGITS = re.compile(r"[0-9]+")
-_FIRST = 0xE000  # the private characters, of which no name consists, stand for the numbers of a shape
-_MOST_NUMBERS = 6400
+_NUMBERED = re.compile(r"[^.]*[0-9][^.]*")  # a segment with a digit in it
+_FIRST = 0xE000  # the private characters, of which no ASCII name consists, stand for such segments
+_MOST_NUMBERED = 6400
+_MOST_SHAPES = 1 << 16  # of names that come from nowhere; a checkpoint has some hundred
 
 
 class Renaming(NamedTuple):
@@ -37,20 +38,27 @@ class Renaming(NamedTuple):
         return bool(self.rules)
 
 
+Span = tuple[int, int]
+Pieces = list[str | Span]
+
+
 class _Way(NamedTuple):
     """A new name of a shape, and the *rules* that give it.
 
-    The old name up to *begin*; the *middle*, text and (first, last) of the old name's numbers; the old name from *end* on.
+    The old name up to *begin*, the *middle*, and the old name from *end* on. The middle is a text, or texts and what
+    the old name has at a place.
     """
 
     begin: int
-    middle: tuple[str | tuple[int, int], ...]
+    middle: str | Pieces
     end: int
     rules: tuple[int, ...]
 
     def of(self, name: str) -> str:
-        middle = [one if isinstance(one, str) else name[one[0] : one[1]] for one in self.middle]
-        return f"{name[: self.begin]}{''.join(middle)}{name[self.end :]}"
+        middle = self.middle
+        if not isinstance(middle, str):
+            middle = "".join([one if isinstance(one, str) else name[one[0] : one[1]] for one in middle])
+        return f"{name[: self.begin]}{middle}{name[self.end :]}"
 
 
 class _Ways(NamedTuple):
@@ -61,11 +69,11 @@ class _Ways(NamedTuple):
 
 
 class _Split(NamedTuple):
-    """A shape of which some digits matter: *words* (``w1`` is no ``w2``) and numbers that rules speak of."""
+    """A shape that the rules treat in several ways, by what stands in *spoken*: segments that a rule may speak of."""
 
-    words: tuple[tuple[int, int], ...]
-    numbers: tuple[tuple[int, int], ...]
-    ways: dict[tuple[str, ...], _Ways]
+    spans: list[Span]
+    spoken: list[Span]
+    ways: dict[tuple[Any, ...], _Ways]
 
 
 class Renamer:
@@ -83,28 +91,33 @@ class Renamer:
         self._counted = [0] * len(rules)
         self._at_start = [isinstance(rule, Exact | Prefix | Layers) for rule in rules]
         self._layers = [rule for rule in rules if isinstance(rule, Layers)]
-        written = ".".join(f"{rule.old}.{rule.new}" for rule in rules if not isinstance(rule, Layers))
-        self._written = {part for part in written.split(".") if part.isdecimal()}
+        self._reordered = any(map(reorders, rules))
+        self._anchored, self._anywhere = _anchors(rules)
+        written = {part for rule in rules for side in literals(rule) for part in side if _NUMBERED.match(part)}
+        self._written, self._alike = written, {_zeroed(part) for part in written}
         self._shapes: dict[bytes, _Ways | _Split] = {}
-        self._plain: dict[bytes, list[Any]] = {}  # rules, begin, text, end as in _Way, and how often it was used
+        self._quick: dict[bytes, list[Any]] = {}
+        """By shape: what to replace by what, once; how often that was done; the rules. None where nothing is replaced."""
 
     def rename(self, name: str) -> str:
         """The new name of *name*, counted."""
         try:
-            plain = self._plain[name.encode().translate(_ZEROED)]
-        except (KeyError, UnicodeEncodeError):
+            quick = self._quick.get(name.encode().translate(_ZEROED))
+        except UnicodeEncodeError:
+            quick = None
+        if quick is None:
             return self.count(self.look(name))
-        rules, begin, text, end, _ = plain
-        if not rules:
+        old, new, _, _ = quick
+        if old is None:
             return name
-        plain[4] += 1
-        return f"{name[:begin]}{text}{name[end:]}"
+        quick[2] += 1
+        return name.replace(old, new, 1)
 
     @property
     def hits(self) -> list[int]:
         """How often each rule has moved a name that was counted."""
         hits = list(self._counted)
-        for rules, *_, uses in self._plain.values():
+        for _, _, uses, rules in self._quick.values():
             for index in rules:
                 hits[index] += uses
         return hits
@@ -123,10 +136,18 @@ class Renamer:
     def candidates(self, name: str) -> Iterable[Renaming]:
         """All rules together first, then each alone: what *name* may be called on the other side."""
         ways = self._ways(name)
+        return self._candidates(name, ways) if ways.together is not None or ways.alone else ()
+
+    @staticmethod
+    def _candidates(name: str, ways: _Ways) -> Iterator[Renaming]:
+        first = name
         if ways.together is not None:
-            yield Renaming(name, ways.together.of(name), ways.together.rules)
+            first = ways.together.of(name)
+            yield Renaming(name, first, ways.together.rules)
         for way in ways.alone:
-            yield Renaming(name, way.of(name), way.rules)
+            new = way.of(name)
+            if new != first:  # two ways of a shape are one where two numbers of the name are one
+                yield Renaming(name, new, way.rules)
 
     def resolve(self, name: str, known: Callable[[str], bool]) -> Renaming:
         """Turns a miss into a hit: the first candidate that is *known*, or *name* if that is known itself."""
@@ -140,93 +161,157 @@ class Renamer:
         """*name* with all rules applied in order; of those that hold on to its start, only the first that fits."""
         fired: list[int] = []
         held = False
-        for index, rule in enumerate(self.rules):
+        todo = self._fitting(name)
+        while todo:
+            index = todo.pop()
             at_start = self._at_start[index]
             if at_start and held:
                 continue
-            moved = rule.apply(name)
+            moved = self.rules[index].apply(name)
             if moved != name:
                 fired.append(index)
                 name, held = moved, held or at_start
+                todo = [one for one in self._fitting(name) if one > index]
         return name, tuple(fired)
+
+    def _fitting(self, name: str) -> list[int]:
+        """The rules that may have something to do with *name*, last first: a rule set of hundreds has a few for each."""
+        found = set(self._anywhere)
+        for segment in name.split("."):
+            found.update(self._anchored.get(segment, ()))
+        return sorted(found, reverse=True)
 
     # --- shapes of name
 
     def _ways(self, name: str) -> _Ways:
         """What the rules make of *name*."""
         if not name.isascii():
-            return self._worked_out(name, [])
+            return self._worked_out(name, {})
         key = name.encode().translate(_ZEROED)
         shape = self._shapes.get(key)
         if shape is None:
-            shape = self._shapes[key] = self._shape(name)
-            if isinstance(shape, _Ways):
-                self._remember(key, shape.together)
+            shape = self._shape(name)
+            self._keep(key, name, shape)
         if isinstance(shape, _Ways):
             return shape
-        held = [name[first:last] for first, last in shape.words]
-        held += [one if self._is_kept(one := name[first:last]) else "" for first, last in shape.numbers]
-        found = shape.ways.get(tuple(held))
+        spoken = tuple([self._spoken(name[first:last]) for first, last in shape.spoken])
+        same = _first_of_each(name, shape.spans) if self._reordered else ()
+        found = shape.ways.get((spoken, same))
         if found is None:
-            free = [one for one in shape.numbers if not self._is_kept(name[one[0] : one[1]])]
-            found = shape.ways[tuple(held)] = self._worked_out(name, free)
+            places = {span: same[at] if same else at for at, span in enumerate(shape.spans)}
+            free = {span: at for span, at in places.items() if not self._spoken(name[span[0] : span[1]])}
+            found = shape.ways[spoken, same] = self._worked_out(name, free)
         return found
 
-    def _remember(self, key: bytes, way: _Way | None) -> None:
-        """Keeps for :meth:`rename` what takes no more than one text in place of a piece of the name."""
-        if way is None:
-            self._plain[key] = [(), 0, "", 0, 0]
-        elif all(isinstance(one, str) for one in way.middle):
-            self._plain[key] = [way.rules, way.begin, "".join(map(str, way.middle)), way.end, 0]
-
     def _shape(self, name: str) -> _Ways | _Split:
-        words: list[tuple[int, int]] = []
-        numbers: list[tuple[int, int]] = []
-        for found in _DIGITS.finditer(name):
-            first, last = found.span()
-            whole = name[first - 1 : first] in ("", ".") and name[last : last + 1] in ("", ".")
-            (numbers if whole and len(numbers) < _MOST_NUMBERS else words).append((first, last))
-        if words or self._written or self._layers:
-            return _Split(tuple(words), tuple(numbers), {})
-        return self._worked_out(name, numbers)
+        """What is the same for all names that differ from *name* in digits only."""
+        spans = [found.span() for found in _NUMBERED.finditer(name)]
+        if len(spans) > _MOST_NUMBERED:
+            return _Split([], [], {(): self._worked_out(name, {})})
+        spoken = [span for span in spans if self._may_be_spoken(name[span[0] : span[1]])]
+        if spoken or (self._reordered and len(spans) > 1):
+            return _Split(spans, spoken, {})
+        return self._worked_out(name, {span: at for at, span in enumerate(spans)})
 
-    def _is_kept(self, number: str) -> bool:
-        """Do the rules speak of this very *number*?"""
-        if number in self._written:
-            return True
-        value = number_of(number) if self._layers else None
-        return value is not None and any(rule.start <= value < rule.stop for rule in self._layers)
+    def _may_be_spoken(self, segment: str) -> bool:
+        """Do the rules speak of *segment*, or of one that differs in digits only?"""
+        return (bool(self._layers) and segment.isdecimal()) or _zeroed(segment) in self._alike
 
-    def _worked_out(self, name: str, numbers: list[tuple[int, int]]) -> _Ways:
-        """What the rules make of every name like *name* that differs in these *numbers* only."""
+    def _spoken(self, segment: str) -> str:
+        """*segment* if the rules speak of it, or nothing."""
+        if segment in self._written:
+            return segment
+        number = number_of(segment) if self._layers else None
+        return segment if number is not None and any(one.start <= number < one.stop for one in self._layers) else ""
+
+    def _keep(self, key: bytes, name: str, shape: _Ways | _Split) -> None:
+        if len(self._shapes) >= _MOST_SHAPES:
+            self._counted = self.hits
+            self._shapes.clear()
+            self._quick.clear()
+        self._shapes[key] = shape
+        if not isinstance(shape, _Ways):
+            return
+        if shape.together is None:
+            self._quick[key] = [None, None, 0, ()]
+        elif (replaced := _replaced(name, shape.together)) is not None:
+            self._quick[key] = [*replaced, 0, shape.together.rules]
+
+    def _worked_out(self, name: str, free: dict[Span, int]) -> _Ways:
+        """What the rules make of every name like *name*, whatever stands in the *free* places; same numbers, same text."""
         text = list(name)
-        for place, (first, last) in enumerate(numbers):
+        for (first, last), place in free.items():
             text[first:last] = chr(_FIRST + place) * (last - first)
         old = "".join(text)
+        spans = {old[first:last]: (first, last) for first, last in free}
         new, fired = self.applied(old)
         stable = bool(fired) and new != old and self.applied(new)[0] == new
-        together = _way(old, new, numbers, fired) if stable else None
+        together = _way(old, new, spans, fired) if stable else None
         alone = []
-        for index, rule in enumerate(self.rules):
+        for index in reversed(self._fitting(old)):
+            rule = self.rules[index]
             moved = rule.apply(old)
             if moved not in (old, new if stable else old) and rule.apply(moved) == moved:
-                alone.append(_way(old, moved, numbers, (index,)))
+                alone.append(_way(old, moved, spans, (index,)))
         return _Ways(together, tuple(alone))
 
 
-def _way(old: str, new: str, numbers: list[tuple[int, int]], rules: tuple[int, ...]) -> _Way:
-    """The way from *old* to *new*, in both of which private characters stand for *numbers*."""
-    most = min(len(old), len(new))
-    begin = next((at for at in range(most) if old[at] != new[at]), most)
-    rest = most - begin
-    same = next((at for at in range(rest) if old[-1 - at] != new[-1 - at]), rest)
-    middle = [
-        numbers[place] if place >= 0 else "".join(run) for place, run in groupby(new[begin : len(new) - same], _place)
-    ]
-    return _Way(begin, tuple(middle), len(old) - same, rules)
+def _anchors(rules: tuple[Rule, ...]) -> tuple[dict[str, list[int]], list[int]]:
+    """By segment the rules that do nothing to a name without it, and the rules for which there is no such segment."""
+    common = Counter(part for rule in rules for part in set(literals(rule)[0]))
+    anchored: dict[str, list[int]] = {}
+    anywhere = []
+    for index, rule in enumerate(rules):
+        old = literals(rule)[0]
+        if old:
+            anchored.setdefault(min(old, key=common.__getitem__), []).append(index)
+        else:
+            anywhere.append(index)
+    return anchored, anywhere
 
 
-def _place(character: str) -> int:
-    """Of which number *character* is a part, -1 for other characters."""
-    place = ord(character) - _FIRST
-    return place if 0 <= place < _MOST_NUMBERS else -1
+def _zeroed(segment: str) -> bytes:
+    return segment.encode().translate(_ZEROED)
+
+
+def _first_of_each(name: str, spans: list[Span]) -> tuple[int, ...]:
+    """For each of *spans* the first that has the same text in *name*."""
+    texts = [name[first:last] for first, last in spans]
+    return tuple([texts.index(text) for text in texts])
+
+
+def _way(old: str, new: str, spans: dict[str, Span], rules: tuple[int, ...]) -> _Way:
+    """The way from *old* to *new*, in both of which the keys of *spans* stand for what the name has there."""
+    before, after = old.split(".") if old else [], new.split(".") if new else []
+    most = min(len(before), len(after))
+    head = next((at for at in range(most) if before[at] != after[at]), most)
+    tail = next((at for at in range(most - head) if before[-1 - at] != after[-1 - at]), most - head)
+    begin = len(".".join(before[:head]))
+    end = len(old) - len(".".join(before[len(before) - tail :]))
+    middle: Pieces = []
+    for at, segment in enumerate(after[head : len(after) - tail], head):
+        middle += ["."] if at else []
+        middle.append(spans.get(segment, segment))
+    if tail and len(after) > tail:
+        middle.append(".")
+    if all(isinstance(one, str) for one in middle):
+        return _Way(begin, "".join(map(str, middle)), end, rules)
+    return _Way(begin, middle, end, rules)
+
+
+def _replaced(name: str, way: _Way) -> tuple[str, str] | None:
+    """A text without digits and what replaces its first occurrence, where that is all that *way* does to *name*."""
+    begin, end = way.begin, way.end
+    while isinstance(way.middle, str):
+        old = name[begin:end]
+        if any(map(str.isdigit, old)):
+            return None
+        if name.find(old) == begin:
+            return old, f"{name[begin : way.begin]}{way.middle}{name[way.end : end]}"
+        if begin and not name[begin - 1].isdigit():
+            begin -= 1
+        elif end < len(name):
+            end += 1
+        else:
+            return None
+    return None

@@ -300,9 +300,21 @@ def test_an_override_whose_result_the_same_rules_would_move_again_is_refused():
     assert "which the same rules turn into" in found[0]
 
 
-def test_a_patch_that_says_regex_is_told_what_to_write():
-    with pytest.raises(ImportError, match="there is no Regex; write Exact, Prefix, Segments or Suffix"):
-        from ascend_hotfix.records import Regex  # noqa: F401
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from ascend_hotfix.records import ModelPatch, Regex",
+        "from ascend_hotfix.records import *\nRULE = Regex('a', 'b')",
+        "from ascend_hotfix import records\nRULE = records.Regex('a', 'b')",
+    ],
+)
+def test_a_patch_that_says_regex_is_told_what_to_write(tmp_path, text):
+    [found] = mistakes(tmp_path, text)
+    assert found.endswith(
+        "there is no Regex; write Exact, Prefix, Segments or Suffix, in which '*' is any segment and '*2' in new is "
+        "what the second '*' of old stands for"
+    )
+    assert "did you mean" not in found
 
 
 def test_a_mistake_crosses_processes():
