@@ -38,7 +38,9 @@ def serve():
 guard.keep(serve)
 """
 CLIENT = f"""
-import subprocess, sys, time
+import signal, subprocess, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and nohup SIGHUP
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 server = subprocess.Popen([sys.executable, "-c", {SERVER!r}, sys.argv[1]], stdin=-1, stdout=-1, start_new_session=True)
 print(server.stdout.readline().decode().strip(), flush=True)
 time.sleep(600)
@@ -94,7 +96,7 @@ def test_no_process_and_no_folder_is_left(marker: str, who: str, number: str) ->
         while len(marked(marker)) > 1 and time.monotonic() < deadline:
             time.sleep(0.05)
         client.kill()
-    client.wait()
+    client.wait(timeout=MOST_SECONDS)
     assert settled(marker) == {}
     assert not Path(folder.decode()).parent.exists()
 
