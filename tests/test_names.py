@@ -255,7 +255,7 @@ def test_what_is_known_of_shapes_does_not_grow_for_ever(rules, name):
     with mock.patch.object(renamer_module, "_MOST_SHAPES", 3):
         for more in ("", ".a", ".b", ".c", ".d", ".e"):
             assert renamer.rename(name + more) == alone.rename(name + more)
-    assert len(renamer._shapes) <= 3 and len(renamer._quick) <= 3
+    assert max(map(len, (renamer._shapes, renamer._quick, renamer._used))) <= 3
     assert renamer.hits == alone.hits
 
 
@@ -410,7 +410,10 @@ def test_what_a_rule_does(rule, name, new):
         (lambda: Segments("a.*1", "b.*1"), "'*' stands for a whole segment, not part of one ('*1')"),
         (lambda: Segments("a.*.*", "a.*1.*2"), "changes nothing"),
         (lambda: Segments("a.*", "b.*0"), "not part of one ('*0')"),
-        (lambda: Segments("experts.*.*", "experts.*2.*1"), "would never fire: its result has the form of what it renames"),
+        (
+            lambda: Segments("experts.*.*", "experts.*2.*1"),
+            "would never fire: its result has the form of what it renames",
+        ),
         (lambda: Suffix("a.*.*", "a.*1.*1"), "would never fire"),
     ],
 )
