@@ -23,7 +23,7 @@ __all__ = ["Renamer", "Renaming"]
 _ZEROED = bytes(ord("0") if chr(byte) in "0123456789" else byte for byte in range(256))
 _NUMBERED = re.compile(r"[^.]*[0-9][^.]*")  # a segment with a digit in it
 _FIRST = 0xE000  # the private characters, of which no ASCII name consists, stand for such segments
-_MOST_NUMBERED = 6400
+_MOST_SEGMENTS = 6400
 _MOST_SHAPES = 1 << 16  # of names that come from nowhere; a checkpoint has some hundred
 
 
@@ -38,8 +38,27 @@ class Renaming(NamedTuple):
         return bool(self.rules)
 
 
-Span = tuple[int, int]
-Pieces = list[str | Span]
+class _Spoken(dict[str, str]):
+    """Each segment with digits: itself if a rule speaks of it, and nothing if it may be any other; and a dot."""
+
+    def __init__(self, rules: tuple[Rule, ...]) -> None:
+        super().__init__()
+        self._layers = [rule for rule in rules if isinstance(rule, Layers)]
+        written = {part for rule in rules for side in literals(rule) for part in side if _NUMBERED.match(part)}
+        self._written, self._alike = written, {part.encode().translate(_ZEROED) for part in written}
+
+    def __missing__(self, segment: str) -> str:
+        found = segment in self._written
+        if not found and self._layers and (number := number_of(segment)) is not None:
+            found = any(one.start <= number < one.stop for one in self._layers)
+        if len(self) >= _MOST_SHAPES:
+            self.clear()
+        self[segment] = f"{segment}." if found else "."
+        return self[segment]
+
+    def may_be(self, segment: str) -> bool:
+        """Does a rule speak of *segment*, or of one that differs in digits only?"""
+        return (bool(self._layers) and segment.isdecimal()) or segment.encode().translate(_ZEROED) in self._alike
 
 
 class _Way(NamedTuple):
@@ -50,14 +69,14 @@ class _Way(NamedTuple):
     """
 
     begin: int
-    middle: str | Pieces
+    middle: str | list[str | slice]
     end: int
     rules: tuple[int, ...]
 
     def of(self, name: str) -> str:
         middle = self.middle
         if not isinstance(middle, str):
-            middle = "".join([one if isinstance(one, str) else name[one[0] : one[1]] for one in middle])
+            middle = "".join([one if isinstance(one, str) else name[one] for one in middle])
         return f"{name[: self.begin]}{middle}{name[self.end :]}"
 
 
@@ -69,10 +88,10 @@ class _Ways(NamedTuple):
 
 
 class _Split(NamedTuple):
-    """A shape that the rules treat in several ways, by what stands in *spoken*: segments that a rule may speak of."""
+    """A shape that the rules treat in several ways, by what stands in *spoken*: the *places* that a rule may speak of."""
 
-    spans: list[Span]
-    spoken: list[Span]
+    places: list[slice]
+    spoken: list[slice]
     ways: dict[tuple[Any, ...], _Ways]
 
 
@@ -90,34 +109,38 @@ class Renamer:
         self.rules = rules
         self._counted = [0] * len(rules)
         self._at_start = [isinstance(rule, Exact | Prefix | Layers) for rule in rules]
-        self._layers = [rule for rule in rules if isinstance(rule, Layers)]
         self._reordered = any(map(reorders, rules))
         self._anchored, self._anywhere = _anchors(rules)
-        written = {part for rule in rules for side in literals(rule) for part in side if _NUMBERED.match(part)}
-        self._written, self._alike = written, {_zeroed(part) for part in written}
+        self._spoken = _Spoken(rules)
         self._shapes: dict[bytes, _Ways | _Split] = {}
-        self._quick: dict[bytes, list[Any]] = {}
-        """By shape: what to replace by what, once; how often that was done; the rules. None where nothing is replaced."""
+        self._quick: dict[bytes, tuple[Any, Any, Any, list[slice] | None]] = {}
+        """By shape: the text to replace once, by what, and its entry of ``_used``; all None where nothing is replaced.
+        Where a shape is split: its places, and the same for each text that the rules speak of there."""
+        self._kept = 0
+        self._used: list[list[Any]] = []
+        """How often each way of ``_quick`` was gone, and its rules."""
 
     def rename(self, name: str) -> str:
         """The new name of *name*, counted."""
         try:
-            quick = self._quick.get(name.encode().translate(_ZEROED))
-        except UnicodeEncodeError:
-            quick = None
-        if quick is None:
+            old, new, used, places = self._quick[name.encode().translate(_ZEROED)]
+            if places is not None:
+                spoken = ""
+                for place in places:
+                    spoken += self._spoken[name[place]]
+                old, new, used = new[spoken]
+        except (KeyError, UnicodeEncodeError):
             return self.count(self.look(name))
-        old, new, _, _ = quick
         if old is None:
             return name
-        quick[2] += 1
+        used[0] += 1
         return name.replace(old, new, 1)
 
     @property
     def hits(self) -> list[int]:
         """How often each rule has moved a name that was counted."""
         hits = list(self._counted)
-        for _, _, uses, rules in self._quick.values():
+        for uses, rules in self._used:
             for index in rules:
                 hits[index] += uses
         return hits
@@ -185,74 +208,81 @@ class Renamer:
 
     def _ways(self, name: str) -> _Ways:
         """What the rules make of *name*."""
-        if not name.isascii():
-            return self._worked_out(name, {})
+        if not name.isascii() or name.count(".") >= _MOST_SEGMENTS:
+            return self._worked_out(name, [])
         key = name.encode().translate(_ZEROED)
         shape = self._shapes.get(key)
         if shape is None:
-            shape = self._shape(name)
-            self._keep(key, name, shape)
-        if isinstance(shape, _Ways):
-            return shape
-        spoken = tuple([self._spoken(name[first:last]) for first, last in shape.spoken])
-        same = _first_of_each(name, shape.spans) if self._reordered else ()
+            self._make_room()
+            shape = self._shapes[key] = self._shape(name)
+            self._quicken(key, name, shape)
+        return shape if isinstance(shape, _Ways) else self._way_of_split(key, name, shape)
+
+    def _way_of_split(self, key: bytes, name: str, shape: _Split) -> _Ways:
+        spoken = "".join([self._spoken[name[place]] for place in shape.spoken])
+        same = _first_of_each(name, shape.places) if self._reordered else ()
         found = shape.ways.get((spoken, same))
         if found is None:
-            places = {span: same[at] if same else at for at, span in enumerate(shape.spans)}
-            free = {span: at for span, at in places.items() if not self._spoken(name[span[0] : span[1]])}
+            self._make_room()
+            free = [
+                (place, same[at] if same else at)
+                for at, place in enumerate(shape.places)
+                if self._spoken[name[place]] == "."
+            ]
             found = shape.ways[spoken, same] = self._worked_out(name, free)
+            if key in self._quick and (quick := self._quick_way(name, found.together)) is not None:
+                self._quick[key][1][spoken] = quick
         return found
 
     def _shape(self, name: str) -> _Ways | _Split:
         """What is the same for all names that differ from *name* in digits only."""
-        spans = [found.span() for found in _NUMBERED.finditer(name)]
-        if len(spans) > _MOST_NUMBERED:
-            return _Split([], [], {(): self._worked_out(name, {})})
-        spoken = [span for span in spans if self._may_be_spoken(name[span[0] : span[1]])]
-        if spoken or (self._reordered and len(spans) > 1):
-            return _Split(spans, spoken, {})
-        return self._worked_out(name, {span: at for at, span in enumerate(spans)})
+        places = [slice(*found.span()) for found in _NUMBERED.finditer(name)]
+        spoken = [place for place in places if self._spoken.may_be(name[place])]
+        if spoken or (self._reordered and len(places) > 1):
+            return _Split(places, spoken, {})
+        return self._worked_out(name, [(place, at) for at, place in enumerate(places)])
 
-    def _may_be_spoken(self, segment: str) -> bool:
-        """Do the rules speak of *segment*, or of one that differs in digits only?"""
-        return (bool(self._layers) and segment.isdecimal()) or _zeroed(segment) in self._alike
+    def _quicken(self, key: bytes, name: str, shape: _Ways | _Split) -> None:
+        """Lets :meth:`rename` find what it needs of *shape* at once."""
+        if isinstance(shape, _Split):
+            if not self._reordered:
+                self._quick[key] = (None, {}, None, shape.spoken)
+        elif (quick := self._quick_way(name, shape.together)) is not None:
+            self._quick[key] = (*quick, None)
 
-    def _spoken(self, segment: str) -> str:
-        """*segment* if the rules speak of it, or nothing."""
-        if segment in self._written:
-            return segment
-        number = number_of(segment) if self._layers else None
-        return segment if number is not None and any(one.start <= number < one.stop for one in self._layers) else ""
+    def _quick_way(self, name: str, way: _Way | None) -> tuple[Any, Any, Any] | None:
+        if way is None:
+            return None, None, None
+        replaced = _replaced(name, way)
+        if replaced is None:
+            return None
+        self._used.append([0, way.rules])
+        return (*replaced, self._used[-1])
 
-    def _keep(self, key: bytes, name: str, shape: _Ways | _Split) -> None:
-        if len(self._shapes) >= _MOST_SHAPES:
-            self._counted = self.hits
-            self._shapes.clear()
-            self._quick.clear()
-        self._shapes[key] = shape
-        if not isinstance(shape, _Ways):
-            return
-        if shape.together is None:
-            self._quick[key] = [None, None, 0, ()]
-        elif (replaced := _replaced(name, shape.together)) is not None:
-            self._quick[key] = [*replaced, 0, shape.together.rules]
+    def _make_room(self) -> None:
+        """Counts what is kept, and forgets it where it is more than any checkpoint needs."""
+        self._kept += 1
+        if self._kept > _MOST_SHAPES:
+            self._counted, self._kept = self.hits, 1
+            for table in (self._used, self._shapes, self._quick):
+                table.clear()
 
-    def _worked_out(self, name: str, free: dict[Span, int]) -> _Ways:
-        """What the rules make of every name like *name*, whatever stands in the *free* places; same numbers, same text."""
+    def _worked_out(self, name: str, free: list[tuple[slice, int]]) -> _Ways:
+        """What the rules make of every name like *name*, whatever stands in the *free* places; same number, same text."""
         text = list(name)
-        for (first, last), place in free.items():
-            text[first:last] = chr(_FIRST + place) * (last - first)
+        for place, number in free:
+            text[place] = chr(_FIRST + number) * (place.stop - place.start)
         old = "".join(text)
-        spans = {old[first:last]: (first, last) for first, last in free}
+        places = {old[place]: place for place, _ in free}
         new, fired = self.applied(old)
         stable = bool(fired) and new != old and self.applied(new)[0] == new
-        together = _way(old, new, spans, fired) if stable else None
+        together = _way(old, new, places, fired) if stable else None
         alone = []
         for index in reversed(self._fitting(old)):
             rule = self.rules[index]
             moved = rule.apply(old)
             if moved not in (old, new if stable else old) and rule.apply(moved) == moved:
-                alone.append(_way(old, moved, spans, (index,)))
+                alone.append(_way(old, moved, places, (index,)))
         return _Ways(together, tuple(alone))
 
 
@@ -270,28 +300,24 @@ def _anchors(rules: tuple[Rule, ...]) -> tuple[dict[str, list[int]], list[int]]:
     return anchored, anywhere
 
 
-def _zeroed(segment: str) -> bytes:
-    return segment.encode().translate(_ZEROED)
-
-
-def _first_of_each(name: str, spans: list[Span]) -> tuple[int, ...]:
-    """For each of *spans* the first that has the same text in *name*."""
-    texts = [name[first:last] for first, last in spans]
+def _first_of_each(name: str, places: list[slice]) -> tuple[int, ...]:
+    """For each of *places* the first that has the same text in *name*."""
+    texts = [name[place] for place in places]
     return tuple([texts.index(text) for text in texts])
 
 
-def _way(old: str, new: str, spans: dict[str, Span], rules: tuple[int, ...]) -> _Way:
-    """The way from *old* to *new*, in both of which the keys of *spans* stand for what the name has there."""
+def _way(old: str, new: str, places: dict[str, slice], rules: tuple[int, ...]) -> _Way:
+    """The way from *old* to *new*, in both of which the keys of *places* stand for what the name has there."""
     before, after = old.split(".") if old else [], new.split(".") if new else []
     most = min(len(before), len(after))
     head = next((at for at in range(most) if before[at] != after[at]), most)
     tail = next((at for at in range(most - head) if before[-1 - at] != after[-1 - at]), most - head)
     begin = len(".".join(before[:head]))
     end = len(old) - len(".".join(before[len(before) - tail :]))
-    middle: Pieces = []
+    middle: list[str | slice] = []
     for at, segment in enumerate(after[head : len(after) - tail], head):
         middle += ["."] if at else []
-        middle.append(spans.get(segment, segment))
+        middle.append(places.get(segment, segment))
     if tail and len(after) > tail:
         middle.append(".")
     if all(isinstance(one, str) for one in middle):
