@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 from ascend_hotfix import __version__
+from ascend_hotfix.doctor.bounds import MOST_ODD
 from ascend_hotfix.doctor.checkpoint import Checkpoint, model_types
 from ascend_hotfix.doctor.findings import Finding, Severity, worst_first
 from ascend_hotfix.doctor.releases import listed_from
@@ -98,12 +99,13 @@ class Report:
         return NOT_CHECKED if any(stage.status == "failed" for stage in self.stages) else RIGHT
 
     def schemes(self) -> dict[str, int]:
-        """How many weights have which scheme, the most frequent first."""
+        """How many weights have which scheme, the most frequent first, at most :data:`MOST_ODD`."""
         description = self.checkpoint.description if self.checkpoint is not None else None
         if description is None:
             return {}
         weights = (s for name, s in description.schemes.items() if name.endswith((".weight", ".weight_packed")))
-        return dict(Counter("FLOAT" if is_float(s) else s for s in weights).most_common())
+        counts = Counter("FLOAT" if is_float(s) else s for s in weights).most_common(MOST_ODD)
+        return {printable(scheme): count for scheme, count in counts}
 
     @property
     def command(self) -> str:
@@ -329,7 +331,12 @@ def to_text(report: Report, width: int | None = None, colour: bool = False, lang
 def to_json_text(report: Report) -> str:
     """:func:`to_json` as text, in which what a terminal would obey is escaped as JSON escapes it."""
     text = json.dumps(to_json(report), indent=2, ensure_ascii=False)
-    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
+    lines = text.split("\n")
+    return "\n".join(line if line.isprintable() else "".join(map(_as_json, line)) for line in lines)
+
+
+def _as_json(character: str) -> str:
+    return character if character.isprintable() else json.dumps(character)[1:-1]
 
 
 class ProgressBar:

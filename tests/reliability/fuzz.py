@@ -53,7 +53,7 @@ class Outcome:
 
 def obeyed(text: str) -> str:
     """What in *text* a terminal would not show but do, or an empty string."""
-    odd = {one for one in text if not one.isprintable() and one != "\n"}
+    odd = {one for line in text.split("\n") if not line.isprintable() for one in line if not one.isprintable()}
     return f"prints {sorted(map(ascii, odd))}" if odd else ""
 
 
