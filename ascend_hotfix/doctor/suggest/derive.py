@@ -283,6 +283,8 @@ def _description_rules(part: Part, seen: Evidence, tensors: Mapping[str, Any], t
                 result.lookup.append(rule)
             continue
         scheme = _scheme_for(name, seen, part, tensors, known)
+        if scheme is None and not seen.homeless and f"{seen.missing[name].module}.weight" in part.unwritten:
+            continue  # nothing of the layer is there, so that no scheme would mend it
         if scheme is None:
             shape = "." if name.startswith(".") else starred(name)
             untold.setdefault(shape, []).append(name)
