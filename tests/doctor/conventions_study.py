@@ -121,6 +121,41 @@ def told(rows: list[dict[str, Any]]) -> str:
     return text + "\n"
 
 
+def page(arguments: argparse.Namespace, rows: list[dict[str, Any]]) -> str:
+    """What stands before the table."""
+    where = {"both": "description and tensors", "stored": "tensors alone", "described": "description alone"}
+    return INTRODUCTION.format(
+        command=f"python tests/doctor/conventions_study.py --pair {arguments.pair} --parts {arguments.parts} --where {arguments.where}",
+        pair=arguments.pair,
+        families=len({row["checkpoint"] for row in rows}),
+        cases=len(rows),
+        parts=" and ".join(
+            {"whole": "whole conventions", "part": "groups of names alone"}[p] for p in arguments.parts.split(",")
+        ),
+        where=", ".join(where[one] for one in arguments.where.split(",")),
+    )
+
+
+INTRODUCTION = """\
+# Study of naming conventions
+
+What does `ascend-hotfix doctor --suggest` make of genuine ModelSlim checkpoints under other naming conventions?
+`tests/doctor/conventions.py` renames them, `tests/doctor/conventions_study.py` runs them on real vLLM and vllm-ascend with a
+simulated NPU and writes this page from what it measured:
+
+    {command}
+
+This run: pair {pair}, {families} checkpoints, {cases} cases ({parts}; names changed in {where}).
+
+- mended: a patch was written without a question, a dry run with it finds nothing that the untouched checkpoint does not have, and
+  after a load on the CPU every parameter of target and draft holds the same values as with the untouched checkpoint.
+- refused: a question was asked, or no patch found. Left: the written patch leaves a finding.
+- wrong: with the written patch a parameter holds other values, or target or draft does not load.
+- harmless: the release loads it right as it is.
+
+"""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--pair", default="0.23")
@@ -129,6 +164,7 @@ def main() -> None:
     parser.add_argument("--parts", default="whole,part")
     parser.add_argument("--where", default=",".join(WHERE))
     parser.add_argument("--seconds", type=float, default=3000.0, help="start no further checkpoint after this long")
+    parser.add_argument("--table", type=Path, help="write the page there")
     parser.add_argument("--rows", type=Path, help="one JSON line per case")
     arguments = parser.parse_args()
     started, rows = time.monotonic(), list[dict[str, Any]]()
@@ -142,7 +178,10 @@ def main() -> None:
                 if arguments.rows:
                     with arguments.rows.open("a") as out:
                         out.writelines(json.dumps(row) + "\n" for row in made)
-    print(told(rows))
+    text = told(rows)
+    print(text)
+    if arguments.table:
+        arguments.table.write_text(page(arguments, rows) + text)
 
 
 if __name__ == "__main__":

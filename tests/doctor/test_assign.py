@@ -147,3 +147,11 @@ def test_every_convention_names_roles_that_the_usual_names_have() -> None:
     for one in CONVENTIONS:
         assert one.roles and all(roles for roles in one.roles.values())
     assert usual >= {"q", "k", "v", "o", "gate", "up", "down", "embed", "head", "router"}
+
+
+def test_what_fits_alone_is_not_taken_where_its_siblings_belong_elsewhere() -> None:
+    tower = {f"visual.blocks.{n}.mlp.fc": (3, HIDDEN) for n in range(LAYERS)}
+    strange = {f"backbone.layers.{n}.mlp.strange": (3, HIDDEN) for n in range(LAYERS)}
+    there = {name.replace("model.", "backbone."): form for name, form in USUAL.items()}
+    found = aligned({**there, **strange}, {**USUAL, **tower})
+    assert found.pairs.keys() == templates(USUAL).keys()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ascend_hotfix.doctor.checkpoint import Tensor
 from ascend_hotfix.doctor.observe import Frame
 from ascend_hotfix.doctor.rehearsal import Part, Refused
 from ascend_hotfix.doctor.suggest.derive import derive
@@ -34,7 +35,7 @@ def derived(
     before: Proposal | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> Proposal:
-    tensors = {name: SimpleNamespace(dtype="BF16", shape=shape) for name, shape in shapes.items()}
+    tensors = {name: Tensor("BF16", shape, "model.safetensors") for name, shape in shapes.items()}
     rehearsal: Any = SimpleNamespace(
         checkpoint=SimpleNamespace(tensors=tensors, config=config or {}), parts=[part], drafted=set()
     )

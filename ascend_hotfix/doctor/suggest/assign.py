@@ -2,8 +2,8 @@
 
 A template is a module's name with its numbers taken out, with one form for each of its numbers. Two templates may be
 the same only where their forms fit on every number that both have. Among those that fit, evidence decides in this order:
-no other fits beside the siblings that are known (structure), the same end of the name, a naming convention that explains
-all siblings. What none decides stays open; order and likeness decide nothing.
+the same end of the name, a naming convention that explains all siblings, and that no other fits (structure), unless siblings
+belong elsewhere. What none decides stays open; order and likeness decide nothing.
 """
 
 from __future__ import annotations
@@ -101,9 +101,9 @@ class _Search:
         self.roles = _asked_roles(asked)
 
     def run(self) -> Assignment:
-        steps = (self._by_structure, self._by_name, self._by_inner_name, self._by_convention)
+        steps = (self._by_name, self._by_inner_name, self._by_convention, self._by_structure)
         while any(step(graph) for graph in (self.strict, self.loose) for step in steps):
-            pass
+            pass  # what a step finds may settle what those before it could not
         self.found.open = list(self._open())
         return self.found
 
@@ -152,9 +152,14 @@ class _Search:
         }
 
     def _against(self, a: str, t: str) -> bool:
-        """Do the names say that these are two roles, in every convention that knows them?"""
+        """Do names speak against it: two roles in every convention, or siblings that belong elsewhere?"""
         one, other = _known_roles(self.asked[a].last), _known_roles(self.there[t].last)
-        return bool(one) and bool(other) and one.isdisjoint(other)
+        if one and other:
+            return one.isdisjoint(other)
+        parents = self.asked[a].parent, self.there[t].parent
+        known = {(self.asked[a].parent, self.there[t].parent) for a, t in self.found.pairs.items()}
+        elsewhere = any(pair[0] == parents[0] or pair[1] == parents[1] for pair in known)
+        return elsewhere and parents not in known
 
     def _by_name(self, graph: Mapping[str, set[str]]) -> bool:
         """The same end of the name, longer than that of any other that fits either."""

@@ -283,6 +283,8 @@ def _description_rules(part: Part, seen: Evidence, tensors: Mapping[str, Any], t
                 result.lookup.append(rule)
             continue
         scheme = _scheme_for(name, seen, part, tensors, known)
+        if scheme is None and not seen.homeless and f"{seen.missing[name].module}.weight" in part.unwritten:
+            continue  # nothing of the layer is there, so that no scheme would mend it
         if scheme is None:
             shape = "." if name.startswith(".") else starred(name)
             untold.setdefault(shape, []).append(name)
@@ -438,7 +440,7 @@ def _of_rest(names: Iterable[str], part: Part, found: Whereabouts) -> Iterator[Q
     """
     known = {one for name in (*part.landed, *found.waiting) for one in _heads(name)}
     refused, sizes = {one.tensor for one in part.refused}, found.sizes
-    empty = {_elements(part.parameters[name]) for name in (*part.unwritten, *part.partial) if name in part.parameters}
+    empty = {prod(part.parameters[name][0]) for name in (*part.unwritten, *part.partial) if name in part.parameters}
     groups: dict[str, list[str]] = {}
     for name in names:
         strange = next((head for head in _heads(name) if head not in known), name)
@@ -451,18 +453,13 @@ def _of_rest(names: Iterable[str], part: Part, found: Whereabouts) -> Iterator[Q
             for rule in _siblings(modules, found)
         ]
         # the others are left aside as it is; nor is dropped what may be what a parameter waits for
-        if refused.intersection(group) and not any(_elements(sizes[name]) in empty for name in group if name in sizes):
+        if refused.intersection(group) and not any(prod(sizes[name].shape) in empty for name in group if name in sizes):
             note = f"leaves out {told} such as {first}; right only if nothing needs them"
             answers.append(Answer.of("drop", (Drop(shape),), note))
         if answers:
             renamed = any(name == "weights" for answer in answers for name, _ in answer.fields)
             what = f"no parameter takes {told} {shape}, such as {first}"
             yield Question(what, tuple(answers), blocks=renamed)
-
-
-def _elements(tensor: Any) -> int:
-    """How many elements has a tensor with a shape, or what (shape, dtype) tells of?"""
-    return prod(tensor[0] if isinstance(tensor, tuple) else tensor.shape)
 
 
 def _heads(name: str) -> Iterator[str]:

@@ -169,9 +169,10 @@ def _pieces(
     own = {leaf: f"{module}.{leaf}" for leaf in leaves}
     parent = name.rpartition(".")[0]
     if shards:
+        # a shard of several parts, as q, k and v of a linear attention: how many rows it has is not told
+        each = sizes if len(shards) == len(sizes) else [(0, sizes[0][1])] * len(shards)
         pieces = [
-            _Piece(f"{parent}.{one}".lstrip("."), size, own, shard=True)
-            for one, size in zip(shards, sizes, strict=True)
+            _Piece(f"{parent}.{one}".lstrip("."), size, own, shard=True) for one, size in zip(shards, each, strict=True)
         ]
         yield from pieces
         if len(pieces) > 1:
@@ -195,10 +196,11 @@ def _shards(last: str, count: int, part: Part, rows: Rows) -> tuple[str, ...]:
     if count < 2:
         own = tuple(part.packed.get(last, ()))
         return own if count == 1 == len(own) and own != (last,) else ()
-    for held in (part.packed.get(last), *rows.get(last, ())):
+    row = tuple(part.packed.get(last, ()))
+    for held in (row, *rows.get(last, ())):
         if held and len(held) == count:
             return tuple(held)
-    return ()
+    return row if 1 < len(row) < count else ()
 
 
 def _experts(
@@ -303,5 +305,7 @@ def _sizes(held: Leaves) -> tuple[Size, ...]:
 
 
 def _same(one: Size, other: Size) -> bool:
-    """Are two sizes the same, whatever dimensions of one element they have?"""
+    """Are two sizes the same, whatever dimensions of one element they have? 0 stands for any number of rows."""
+    if one and one[0] == 0:
+        return one[1:] == other[1:]
     return [n for n in one if n != 1] == [n for n in other if n != 1]
