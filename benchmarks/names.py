@@ -37,9 +37,7 @@ def padded(rules: tuple[Rule, ...], count: int) -> tuple[Rule, ...]:
     """*rules* and as many more as make *count*, of other families: they fit no name of these two."""
     more: list[Rule] = []
     for number in range(count - len(rules)):
-        more.append(
-            Prefix(f"tower{number}", f"model.tower{number}") if number % 2 else Segments(f"block{number}.attn", "attn")
-        )
+        more.append(Prefix(f"tower{number}", f"model.tower{number}") if number % 2 else Segments(f"block{number}.attn", "attn"))
     return (*rules, *more)
 
 

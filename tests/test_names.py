@@ -410,10 +410,7 @@ def test_what_a_rule_does(rule, name, new):
         (lambda: Segments("a.*1", "b.*1"), "'*' stands for a whole segment, not part of one ('*1')"),
         (lambda: Segments("a.*.*", "a.*1.*2"), "changes nothing"),
         (lambda: Segments("a.*", "b.*0"), "not part of one ('*0')"),
-        (
-            lambda: Segments("experts.*.*", "experts.*2.*1"),
-            "would never fire: its result has the form of what it renames",
-        ),
+        (lambda: Segments("experts.*.*", "experts.*2.*1"), "would never fire: its result has the form of what it renames"),
         (lambda: Suffix("a.*.*", "a.*1.*1"), "would never fire"),
     ],
 )

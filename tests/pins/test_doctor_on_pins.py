@@ -14,7 +14,7 @@ from typing import Any
 
 import complete
 import pytest
-from conftest import CHECKPOINTS, HERE, Cells, Machine, Upstream, pair_of
+from machines import CHECKPOINTS, HERE, Cells, Machine, Upstream, pair_of
 
 from ascend_hotfix.doctor.dryrun import Split, call
 from ascend_hotfix.doctor.findings import Severity

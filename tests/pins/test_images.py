@@ -6,7 +6,7 @@ from pathlib import Path
 
 import images
 import pytest
-from conftest import CHECKPOINTS, Machine
+from machines import CHECKPOINTS, Machine
 
 
 @pytest.fixture(scope="module")
