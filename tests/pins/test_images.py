@@ -6,7 +6,7 @@ from pathlib import Path
 
 import images
 import pytest
-from conftest import CHECKPOINTS, Machine
+from machines import CHECKPOINTS, Machine
 
 
 @pytest.fixture(scope="module")
@@ -18,11 +18,12 @@ def image(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Machine
 def test_it_is_an_editable_install_without_compiled_parts(image: Machine) -> None:
     code = (
         "import importlib.metadata as m, importlib.util as u\n"
-        "print(m.version('vllm'), u.find_spec('vllm').origin, u.find_spec('vllm_ascend').origin, u.find_spec('vllm._C'))"
+        "print(m.version('vllm'), u.find_spec('vllm').origin, u.find_spec('vllm_ascend').origin)"
     )
     done = image.run("python", "-c", code)
-    version, vllm, ascend, compiled = done.stdout.split()
-    assert version.endswith("+empty") and compiled == "None", done.stderr
+    version, vllm, ascend = done.stdout.split()
+    assert version.endswith("+empty"), done.stderr
+    assert not list(Path(vllm).parent.rglob("*.so"))
     assert "site-packages" not in vllm + ascend
 
 
