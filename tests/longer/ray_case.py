@@ -114,11 +114,13 @@ def main() -> None:
 
     what, case = sys.argv[1], json.loads(Path(sys.argv[2]).read_text())
     node = case.get("node", {})
-    before = dict(os.environ)
+    before = {name: os.environ.get(name) for name in node}
     os.environ.update(node)
     ray.init(num_cpus=4, resources={"NPU": 1}, include_dashboard=False, logging_level="ERROR")
-    os.environ.clear()
-    os.environ.update(before)
+    for name, value in before.items():
+        os.environ.pop(name)
+        if value is not None:
+            os.environ[name] = value
     os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
     print(json.dumps({"tasks": tasks, "workers": workers, "engine": engine}[what](ray, case)), flush=True)
 

@@ -125,10 +125,10 @@ def test_vllms_ray_executor_loads_with_the_patch_and_not_with_the_kill_switch(
     (tmp_path / "moved_names.py").write_text(demo.PATCH)
     case = {"model": str(tmp_path / "model")}
     env = {PATH: str(tmp_path / "moved_names.py"), "VLLM_USE_RAY_V2_EXECUTOR_BACKEND": executor}
-    if executor == "1":  # the other one runs a compiled graph of Ray, for which this machine has no channel
+    if executor == "1":  # of the other one, only what the workers load is asked here
         tokens = run(PAIR, "engine", case, **env, **{LEDGER: str(tmp_path / "on")})
         assert isinstance(tokens, list) and len(tokens) == 4, run.log[-3000:]  # type: ignore[attr-defined]
         assert cli.main(["status", "--ledger", str(tmp_path / "on")]) == 0
     code = run(PAIR, "engine", {**case, "late": {MODELS: "none"}}, **env)
     assert isinstance(code, int) and code != 0
-    assert "KeyError" in run.log  # type: ignore[attr-defined]
+    assert "KeyError: 'model.layers.0.self_attn.q_proj.weight'" in run.log  # type: ignore[attr-defined]
