@@ -1,6 +1,6 @@
 """Runs on a real Ray cluster of this machine, beside the real vLLM: ``ray_case.py tasks|workers|engine CASE.json``.
 
-Prints one line of JSON. ``tasks``: a task and an actor for each set of variables, as their ``runtime_env``. ``workers``: vLLM's own
+Prints one line, ``ANSWER`` and JSON, among what Ray and vLLM print. ``tasks``: a task and an actor for each set of variables, as their ``runtime_env``. ``workers``: vLLM's own
 worker actors of both Ray executors, given their variables as vLLM gives them. ``engine``: a model served by vLLM's Ray executor on
 the simulated NPU.
 """
@@ -122,7 +122,7 @@ def main() -> None:
         if value is not None:
             os.environ[name] = value
     os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
-    print(json.dumps({"tasks": tasks, "workers": workers, "engine": engine}[what](ray, case)), flush=True)
+    print("ANSWER", json.dumps({"tasks": tasks, "workers": workers, "engine": engine}[what](ray, case)), flush=True)
 
 
 if __name__ == "__main__":

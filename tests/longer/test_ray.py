@@ -65,7 +65,8 @@ def run(tmp_path: Path) -> Callable[..., Any]:
             timeout=timeout,
         )
         run.log = done.stdout + done.stderr  # type: ignore[attr-defined]
-        return json.loads(done.stdout.strip().splitlines()[-1]) if done.returncode == 0 else done.returncode
+        answers = [line.removeprefix("ANSWER ") for line in done.stdout.splitlines() if line.startswith("ANSWER ")]
+        return json.loads(answers[0]) if done.returncode == 0 else done.returncode
 
     return run
 
