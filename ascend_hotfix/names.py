@@ -103,10 +103,10 @@ def _match_run(pattern: list[str], segments: list[str], start: int) -> list[str]
     if start < 0 or start + len(pattern) > len(segments):
         return None
     captured = []
-    for want, have in zip(pattern, segments[start:], strict=False):
+    for place, want in enumerate(pattern, start):
         if want == WILDCARD:
-            captured.append(have)
-        elif want != have:
+            captured.append(segments[place])
+        elif want != segments[place]:
             return None
     return captured
 

@@ -80,11 +80,24 @@ class _Way(NamedTuple):
         return f"{name[: self.begin]}{middle}{name[self.end :]}"
 
 
-class _Ways(NamedTuple):
+class _Ways:
     """What one shape becomes by all rules together, if anything, and by each alone."""
 
-    together: _Way | None
-    alone: tuple[_Way, ...]
+    __slots__ = ("_alone", "_work_out", "together")
+
+    def __init__(self, together: _Way | None, alone: Callable[[], Iterable[_Way]]) -> None:
+        self.together = together
+        self._work_out: Callable[[], Iterable[_Way]] | None = alone
+        self._alone: tuple[_Way, ...] = ()
+
+    @property
+    def alone(self) -> tuple[_Way, ...]:
+        """Worked out at first need: most are asked for the first alone."""
+        work_out = self._work_out
+        if work_out is not None:
+            self._alone = tuple(work_out())
+            self._work_out = None
+        return self._alone
 
 
 class _Split(NamedTuple):
@@ -199,10 +212,11 @@ class Renamer:
 
     def _fitting(self, name: str) -> list[int]:
         """The rules that may have something to do with *name*, last first: a rule set of hundreds has a few for each."""
-        found = set(self._anywhere)
+        found = self._anywhere.copy()
         for segment in name.split("."):
-            found.update(self._anchored.get(segment, ()))
-        return sorted(found, reverse=True)
+            if segment in self._anchored:
+                found += self._anchored[segment]
+        return sorted({*found}, reverse=True) if len(found) > 1 else found
 
     # --- shapes of name
 
@@ -277,13 +291,15 @@ class Renamer:
         new, fired = self.applied(old)
         stable = bool(fired) and new != old and self.applied(new)[0] == new
         together = _way(old, new, places, fired) if stable else None
-        alone = []
+        return _Ways(together, lambda: self._alone(old, new if stable else old, places))
+
+    def _alone(self, old: str, together: str, places: dict[str, slice]) -> Iterator[_Way]:
+        """What each rule alone makes of *old*, where that is something else than all make of it *together*."""
         for index in reversed(self._fitting(old)):
             rule = self.rules[index]
             moved = rule.apply(old)
-            if moved not in (old, new if stable else old) and rule.apply(moved) == moved:
-                alone.append(_way(old, moved, places, (index,)))
-        return _Ways(together, tuple(alone))
+            if moved not in (old, together) and rule.apply(moved) == moved:
+                yield _way(old, moved, places, (index,))
 
 
 def _anchors(rules: tuple[Rule, ...]) -> tuple[dict[str, list[int]], list[int]]:
