@@ -1,8 +1,8 @@
 """Runs on a real Ray cluster of this machine, beside the real vLLM: ``ray_case.py tasks|workers|engine CASE.json``.
 
-Prints one line, ``ANSWER`` and JSON, among what Ray and vLLM print. ``tasks``: a task and an actor for each set of variables, as their ``runtime_env``. ``workers``: vLLM's own
-worker actors of both Ray executors, given their variables as vLLM gives them. ``engine``: a model served by vLLM's Ray executor on
-the simulated NPU.
+Prints one line, ``ANSWER`` and JSON, among what Ray and vLLM print. ``tasks``: a task and an actor for each set of variables,
+as their ``runtime_env``. ``workers``: vLLM's own worker actors of both Ray executors, given their variables as vLLM gives them.
+``engine``: a model served by vLLM's Ray executor on the simulated NPU.
 """
 
 from __future__ import annotations
