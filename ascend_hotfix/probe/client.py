@@ -153,9 +153,15 @@ class Client:
             with error:
                 raise self._refused(url, error, end) from None
         except urllib.error.URLError as error:
-            raise _trouble(url, error.reason, seconds) from None
+            raise self._trouble(url, error.reason, seconds) from None
         except (OSError, http.client.HTTPException) as error:
-            raise _trouble(url, error, seconds) from None
+            raise self._trouble(url, error, seconds) from None
+
+    def _trouble(self, url: str, reason: object, seconds: float) -> ProbeError:
+        """A time-out that only the end of the whole time made is not one of the server's."""
+        if isinstance(reason, TimeoutError) and seconds < self.timeout:
+            return ProbeError("time-up")
+        return _trouble(url, reason, seconds)
 
     def _refused(self, url: str, error: urllib.error.HTTPError, end: float) -> ProbeError:
         try:

@@ -8,10 +8,11 @@ import socket
 import ssl
 import subprocess
 import threading
+import time
 
 import pytest
 from reading import Probed, check, states
-from speaking import Behaviour, speaking
+from speaking import Behaviour, Model, Refuse, speaking
 
 from ascend_hotfix.cli import main
 from ascend_hotfix.probe.client import Client, ProbeError, base_url
@@ -248,6 +249,28 @@ def test_what_was_found_is_told_when_the_server_dies_midway(probed: Probed) -> N
 def test_the_whole_time_is_bounded() -> None:
     with speaking() as url, pytest.raises(ProbeError, match="the time for the whole probe is over"):
         Client(url, None, timeout=5, deadline=0.0).get("/v1/models")
+
+
+def test_an_answer_that_comes_after_the_whole_time_is_no_fault_of_the_time_for_one_answer() -> None:
+    with speaking(Behaviour(delay=2.0)) as url, pytest.raises(ProbeError, match="the time for the whole probe is over"):
+        Client(url, None, timeout=600, deadline=time.monotonic() + 0.2).get("/v1/models")
+
+
+class _LaterDead(Model):
+    """Answers the one token that goes with each text, and no longer completion."""
+
+    def row(self, context):
+        self.asked = getattr(self, "asked", 0) + 1
+        if self.asked > 40:
+            raise Refuse("the engine has died")
+        return super().row(context)
+
+
+def test_what_compares_answers_is_unchecked_for_the_reason_that_they_are(probed: Probed) -> None:
+    code, report = probed(Behaviour(decoding=_LaterDead()))
+    assert code == 2
+    assert states(report) == {"language": "right", "answers": "unchecked", "batch": "unchecked", "decode": "unchecked"}
+    assert len({check(report, name)["message"] for name in ("answers", "batch", "decode")}) == 1
 
 
 def test_the_number_of_requests_is_bounded(monkeypatch) -> None:
