@@ -85,7 +85,7 @@ class Upstream:
     """The doctor's forked process on one machine."""
 
     def __init__(self, machine: Machine, mode: str, calls: Path) -> None:
-        self.machine, self.calls = machine, calls
+        self.machine, self.mode, self.calls = machine, mode, calls
         self.zygote = start(machine, mode, calls, arm=True, env=APART)
 
     def check(self, checkpoint: Path | str, models: str = "all") -> list[Finding]:

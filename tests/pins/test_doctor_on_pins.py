@@ -40,7 +40,7 @@ SCALES = re.compile(r"^no parameter of the target model takes \d+ weight_(scale|
 def test_a_dry_run_says_of_every_checkpoint_what_loading_it_gave(upstream: Upstream) -> None:
     pair = pair_of(upstream.machine)
     differ = {}
-    for name in NAMES:
+    for name in NAMES if upstream.mode == "none" else BESIDE_CANN:
         said = [finding.message for finding in upstream.check(name) if finding.severity is Severity.FAULT]
         cells = [RECORDED.get(f"{name}|{pair}|{part}") for part in ("target", "draft")]
         loaded = [fault for cell in cells if cell is not None for fault in cell["armed"]["faults"]]

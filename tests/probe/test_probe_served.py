@@ -21,6 +21,7 @@ from ascend_hotfix.sim import envs
 from ascend_hotfix.sim.server import PAIR, Server
 
 CHECKPOINT = Path(__file__).parents[1] / "data" / "checkpoints" / "qwen3_moe-w8a8"
+pytestmark = pytest.mark.longer
 OPTIONS = ("--quantization", "ascend", "--max-model-len", "128", "--served-model-name", "tiny")
 PATIENT = ("--timeout", "600", "--max-time", "3000")
 TINY = "0.0005"
