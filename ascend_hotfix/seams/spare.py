@@ -219,11 +219,16 @@ def _ascend_files() -> tuple[tuple[Path, str], ...]:
     return tuple((file, file.read_text(encoding="utf-8", errors="replace")) for file in files)
 
 
+REGISTER, REPLACE = "register_parameter", "replace_parameter"
+
+
 @functools.lru_cache(maxsize=256)
-def _trees(word: str) -> tuple[ast.Module, ...]:
-    """The files of vllm-ascend in which *word* stands."""
+def _trees(word: str, *beside: str) -> tuple[ast.Module, ...]:
+    """The files of vllm-ascend in which *word* stands, and one of *beside* where there are any."""
     found = []
     for file, text in _ascend_files():
+        if word not in text or (beside and not any(one in text for one in beside)):
+            continue  # a search for the whole word takes a hundred times as long
         if re.search(rf"\b{re.escape(word)}\b", text):
             try:
                 found.append(ast.parse(text, str(file)))
@@ -236,7 +241,7 @@ def _trees(word: str) -> tuple[ast.Module, ...]:
 def _is_derived(leaf: str) -> bool:
     """Does vllm-ascend register parameter *leaf* under a constant, and replace it from another one (``replace_parameter``)?"""
     registered = replaced = False
-    for tree in _trees(leaf):
+    for tree in _trees(leaf, REGISTER, REPLACE):
         names = {
             target.id
             for node in tree.body
@@ -248,8 +253,8 @@ def _is_derived(leaf: str) -> bool:
             if isinstance(node, ast.Call):
                 called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
                 mine = any(isinstance(one, ast.Name) and one.id in names for one in node.args)
-                registered = registered or (mine and called == "register_parameter")
-                replaced = replaced or (mine and called == "replace_parameter")
+                registered = registered or (mine and called == REGISTER)
+                replaced = replaced or (mine and called == REPLACE)
     return registered and replaced
 
 
@@ -267,10 +272,10 @@ def _is_unread(path: str, leaf: str, tensors: Collection[str]) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _made_and_unread(key: str, attribute: str) -> bool:
-    trees = _trees(attribute)
-    made = any(_is_text(target.slice, key) for tree in trees for target in _subscripts(tree))
-    if not made:
+    # the key stands in few files, if in any; the attribute may be called as hundreds of others are
+    if not any(_is_text(target.slice, key) for tree in _trees(key) for target in _subscripts(tree)):
         return False
+    trees = _trees(attribute)
     return not any(
         (isinstance(node, ast.Attribute) and node.attr == attribute)
         or (isinstance(node, ast.Call) and getattr(node.func, "id", "") == "getattr" and _asks(node, attribute))
